@@ -1,0 +1,152 @@
+"""The checkpoint: the state in one file, so that recovery reads only the journal behind it.
+
+A file is `PENCHECK`, a u32 CRC-32C, and msgpack of `Checkpoint`. It is written twice, to two names, one after
+the other: a rotten bit in one leaves the other, and journal files go only when both copies are on disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from penstock.broker.blocks import dedupe_window
+from penstock.broker.memory import ProducerHistories
+from penstock.broker.topics import Catalog, Log, Topic
+from penstock.model.config import TopicConfig
+from penstock.model.errors import CorruptData
+from penstock.model.message import IdRun
+from penstock.segments import SegmentInfo
+from penstock.storage import Storage, put_file, read_file
+
+MAGIC = b"PENCHECK"
+COPIES = ("checkpoint-a", "checkpoint-b")
+VERSION = 1
+
+
+class LogState(msgspec.Struct, array_like=True, gc=False):
+    """A log's settled part."""
+
+    end: int
+    settled_end: int
+    segments: list[SegmentInfo]
+
+
+class TopicState(msgspec.Struct, array_like=True, gc=False):
+    """A topic with everything that is not in the journal behind the checkpoint."""
+
+    id: int
+    name: str
+    config: dict[str, object]
+    messages: list[LogState]
+    events: list[LogState | None]
+    dedupe: list[tuple[str, int, int, int]]
+    producers: list[tuple[str, int, tuple[int, int, int]]]
+
+
+class Checkpoint(msgspec.Struct):
+    """Everything that a broker is, at one position of its journal."""
+
+    version: int
+    number: int
+    broker: bytes
+    epoch: int
+    time_us: int
+    journal_files: list[int]
+    """The files that are needed; a missing one is corruption, a lower one that is not listed is rubbish."""
+    next_sequence: int
+    sequence: int
+    position: int
+    next_topic_id: int
+    floors: dict[str, int]
+    doomed: list[str]
+    """Files that nothing refers to any more; removed once this checkpoint is on disk."""
+    topics: list[TopicState]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Checkpoint).decode
+
+
+def write_checkpoint(storage: Storage, checkpoint: Checkpoint) -> None:
+    """Put both copies on disk."""
+    body = _encode(checkpoint)
+    buffers = [MAGIC + crc32c(body).to_bytes(4, "little"), body]
+    for name in COPIES:
+        put_file(storage, name, buffers)
+
+
+def read_checkpoint(storage: Storage) -> Checkpoint | None:
+    """The newest valid copy; None if there never was one."""
+    found: list[Checkpoint] = []
+    damaged = ""
+    names = storage.list("")
+    for name in COPIES:
+        if name in names:
+            checkpoint = decode_checkpoint(read_file(storage, name))
+            if checkpoint is None:
+                damaged = name
+            else:
+                found.append(checkpoint)
+    if not found and damaged:
+        raise CorruptData(damaged, 0, "no copy of the checkpoint matches its checksum")
+    return max(found, key=lambda checkpoint: checkpoint.number, default=None)
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint | None:
+    """The checkpoint in a file's bytes, or None where they are damaged."""
+    start = len(MAGIC) + 4
+    if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : start] != crc32c(data[start:]).to_bytes(4, "little"):
+        return None
+    try:
+        checkpoint = _decode(data[start:])
+    except msgspec.MsgspecError:
+        return None
+    return checkpoint if checkpoint.version == VERSION else None
+
+
+def topic_state(topic: Topic) -> TopicState:
+    """A topic as the checkpoint keeps it."""
+    return TopicState(
+        topic.id,
+        topic.name,
+        dataclasses.asdict(topic.config),
+        [_log_state(partition.messages) for partition in topic.partitions],
+        [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
+        list(topic.dedupe.entries()) if topic.dedupe else [],
+        list(topic.producers.entries()) if topic.producers else [],
+    )
+
+
+def restore_topics(checkpoint: Checkpoint, shared: TopicConfig) -> Catalog:
+    """The catalog of a checkpoint; topics with the default configuration share one object of it."""
+    catalog = Catalog()
+    catalog.next_id = checkpoint.next_topic_id
+    catalog.floors = dict(checkpoint.floors)
+    defaults = dataclasses.asdict(shared)
+    for state in checkpoint.topics:
+        config = shared if state.config == defaults else TopicConfig(**state.config)  # type: ignore[arg-type]
+        topic = Topic(state.id, state.name, config)
+        for partition, messages, events in zip(topic.partitions, state.messages, state.events, strict=True):
+            _restore_log(partition.messages, messages)
+            if events is not None:
+                _restore_log(partition.event_log(), events)
+        for identity, number, offset, time_us in state.dedupe:
+            dedupe_window(topic).remember(identity, number, offset, time_us)
+        if state.producers:
+            topic.producers = ProducerHistories()
+            for producer, sequence, run in state.producers:
+                topic.producers.remember(producer, sequence, IdRun(*run))
+        catalog.add(topic)
+    return catalog
+
+
+def _log_state(log: Log) -> LogState:
+    return LogState(log.committed_end, log.settled_end, log.segments[:])
+
+
+def _restore_log(log: Log, state: LogState) -> None:
+    log.next_offset = state.end
+    log.settled_end = state.settled_end
+    log.segments = state.segments

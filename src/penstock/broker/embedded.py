@@ -1,0 +1,211 @@
+"""The embedded broker: the engine with threads of its own, in plain calls that return when it is done."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.broker.background import Background
+from penstock.broker.engine import Engine
+from penstock.broker.info import TopicInfo, topic_info
+from penstock.broker.reading import LogReader
+from penstock.broker.recovery import RecoveryReport
+from penstock.broker.retention import retain
+from penstock.broker.topics import Log
+from penstock.model.clock import Clock
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
+from penstock.model.events import Event
+from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
+from penstock.model.names import Priority
+from penstock.model.units import Duration, Time, parse_time_us
+from penstock.segments.window import Window
+from penstock.storage import FileStorage, Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Broker:
+    """A message broker inside this process, on one directory. Safe to use from any number of threads.
+
+    >>> import tempfile, penstock
+    >>> with penstock.open(tempfile.mkdtemp()) as broker:
+    ...     identity = broker.publish("orders", "two coffees", key="alex", priority="high")
+    ...     [message.value for message in broker.read("orders")]
+    [b'two coffees']
+    """
+
+    def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.engine = Engine(storage, config, clock)
+        self._background = Background(self.engine)
+
+    def publish(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        delay: Duration | None = None,
+        deliver_at: Time | None = None,
+        partition: int | None = None,
+        dedupe_id: str | None = None,
+    ) -> MessageId:
+        """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id)
+        identity, commit = self.engine.publish(topic, message)
+        if commit is not None:
+            self.engine.journal.wait(commit)
+        return identity
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> MessageIds:
+        """Publish a batch in one durable step: after a crash all of it is there, or nothing.
+
+        With `producer` and a growing `sequence`, publishing the same batch again returns the same ids and
+        changes nothing.
+        """
+        ids, commit = self.engine.publish_many(topic, messages, producer, sequence)
+        if commit is not None:
+            self.engine.journal.wait(commit)
+        return ids
+
+    def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        limit: int | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The messages of a topic up to now, partition after partition, each in the order of its offsets.
+
+        `offset` skips what is before it; `from_time` and `to_time` bound a window of time (the first inside, the
+        second outside). `include_deleted` also finds what retention moved to the archive.
+        """
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise InvalidArgument(f"{limit!r} is not a limit: give a whole number of messages")
+        window = _window(offset, from_time, to_time)
+        readers = self._readers(topic, partition, include_deleted)
+        messages = itertools.chain.from_iterable(reader.messages(window) for reader in readers)
+        return itertools.islice(messages, limit)
+
+    def read_arrow(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same messages as Arrow record batches: the fast way to read many."""
+        window = _window(offset, from_time, to_time)
+        readers = self._readers(topic, partition, include_deleted)
+        return itertools.chain.from_iterable(reader.arrow(window) for reader in readers)
+
+    def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
+        """What happened to the messages of a topic, partition after partition."""
+        logs = [log for log in self._logs(topic, partition, events=True) if log is not None]
+        return itertools.chain.from_iterable(LogReader(self.engine, log).events(Window()) for log in logs)
+
+    def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
+        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
+        (log,) = self._logs(topic, partition)
+        assert log is not None
+        return LogReader(self.engine, log).first_at(parse_time_us(time))
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic, by name, with its partitions."""
+        with self.engine.lock:
+            return [topic_info(topic) for _, topic in sorted(self.engine.catalog.by_name.items())]
+
+    def create_topic(self, name: str, **config: Any) -> TopicInfo:
+        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        self.engine.journal.wait(self.engine.create_topic(name, config))
+        with self.engine.lock:
+            return topic_info(self.engine.topic(name))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
+        self.engine.journal.wait(self.engine.delete_topic(name))
+        self.engine.checkpoint()
+
+    def settle(self) -> None:
+        """Turn everything that is in the journal into Parquet segments now."""
+        self._background.settler.settle(everything=True)
+
+    def retain(self) -> int:
+        """Apply retention now; how many segments were removed or archived."""
+        return retain(self.engine)
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What was found when the directory was opened."""
+        return self.engine.recovery
+
+    def close(self) -> None:
+        """Finish what is under way and let the directory go; closing twice is harmless."""
+        if not self.engine.closed:
+            self._background.stop()
+            self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def _readers(self, topic: str, partition: int | None, include_deleted: bool) -> list[LogReader]:
+        logs = self._logs(topic, partition)
+        return [LogReader(self.engine, log, include_deleted) for log in logs if log is not None]
+
+    def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[Log | None]:
+        with self.engine.lock:
+            if self.engine.closed:
+                raise BrokerClosed("the broker is closed")
+            found = self.engine.topic(topic)
+            if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(found.partitions)):
+                raise TopicNotFound(f"{topic} has no partition {partition!r}: it has 0 to {len(found.partitions) - 1}")
+            chosen = found.partitions if partition is None else [found.partitions[partition]]
+            return [part.events if events else part.messages for part in chosen]
+
+
+def open_broker(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    **config: Any,
+) -> Broker:
+    """Open the broker of a directory, which is made if it is new; options are those of `BrokerConfig`."""
+    checked = BrokerConfig.parse(config)
+    if (path is None) == (storage is None):
+        raise InvalidArgument("give the path of a data directory, or a storage")
+    return Broker(storage if storage is not None else FileStorage(path), checked, clock)  # type: ignore[arg-type]
+
+
+def _window(offset: int | None, from_time: Time | None, to_time: Time | None) -> Window:
+    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
+        raise InvalidArgument(f"{offset!r} is not an offset: they are whole numbers from 0")
+    window = Window(start=offset or 0)
+    if from_time is not None:
+        window.from_us = parse_time_us(from_time)
+    if to_time is not None:
+        window.to_us = parse_time_us(to_time)
+    return window

@@ -1,0 +1,392 @@
+"""The broker without threads: operations that change state at once and return a pending commit.
+
+Faces wait on the commit (embedded), await it (asyncio) or step it (tests). One lock guards the state and is
+held for memory work only; see `journal.journal` for how the disk is shared. Background work (settling,
+retention, checkpoints) is in `settling`, `retention` and here as plain calls; `background` runs them in threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from zlib import crc32
+
+from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicBlock, TopicRecord
+from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
+from penstock.broker.guard import DiskGuard
+from penstock.broker.recovery import delete_logs, recover
+from penstock.broker.topics import Log, Topic
+from penstock.journal import Commit, Journal
+from penstock.journal.files import JournalFile
+from penstock.model.batch import Batch
+from penstock.model.clock import Clock, SystemClock
+from penstock.model.config import BrokerConfig, TopicConfig
+from penstock.model.errors import (
+    BrokerClosed,
+    InvalidArgument,
+    LimitExceeded,
+    Overloaded,
+    TopicExists,
+    TopicNotFound,
+)
+from penstock.model.events import Event
+from penstock.model.intake import Intake, check_message, check_messages
+from penstock.model.message import IdRun, Message, MessageId, MessageIds
+from penstock.model.names import check_topic_name
+from penstock.storage import Storage
+
+
+class Engine:
+    """All operations of a broker on one storage."""
+
+    def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.storage = storage
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()
+        storage.lock()
+        try:
+            started_s = self.clock.monotonic_s()
+            state = recover(storage, config)
+            self.broker_id = state.broker
+            self.epoch = state.epoch + 1
+            self.catalog = state.catalog
+            self.doomed = state.doomed
+            self.recovery = state.report
+            self._checkpoint_number = state.checkpoint_number
+            self.journal = Journal(storage, config, state.broker, self.lock, state.files, state.next_sequence)
+            self._guard = DiskGuard(storage, config, self.clock, self.journal)
+            self._open_singles: dict[Log, SinglesBlock] = {}
+            self._open_commit: Commit | None = None
+            self.closed = False
+            self._first_checkpoint()
+            self.recovery.seconds = self.clock.monotonic_s() - started_s
+        except BaseException:
+            storage.close()
+            raise
+
+    # Publishing.
+
+    def publish(self, topic_name: str, message: Message) -> tuple[MessageId, Commit | None]:
+        """Publish one message; it is merged with the others of its commit."""
+        now_us = self.clock.wall_us()
+        single = check_message(message, self.config, now_us)
+        size_bytes = single.size_bytes()
+        with self.lock:
+            self._check_writable(size_bytes)
+            topic = self._topic_to_publish(topic_name, (message.partition,), now_us)
+            if single.dedupe_id is not None:
+                found = self._find_duplicate(topic, single.dedupe_id, now_us)
+                if found is not None:
+                    return MessageId(topic.name, *found), self.journal.latest_commit()
+            if message.partition is not None:
+                partition = message.partition
+            elif single.key is not None:
+                partition = topic.partition_of_key(single.key)
+            else:
+                partition = topic.next_partition()
+            log = topic.partitions[partition].messages
+            block = self._open_block(log)
+            if block is None:
+                block = SinglesBlock(log, now_us)
+                commit = self.journal.gather(block, size_bytes)
+                self._open_singles[log] = block
+                self._open_commit = commit
+            else:
+                commit = self.journal.grow(size_bytes)
+            return MessageId(topic.name, partition, block.add(single)), commit
+
+    def publish_many(
+        self,
+        topic_name: str,
+        messages: Iterable[Message | bytes | str],
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> tuple[MessageIds, Commit | None]:
+        """Publish a batch: all of it or nothing is committed, whatever partitions it goes to."""
+        now_us = self.clock.wall_us()
+        intake = check_messages(messages, self.config, now_us)
+        _check_producer(intake.batch, producer, sequence)
+        with self.lock:
+            self._check_writable(intake.size_bytes)
+            if not intake.batch.values:
+                return MessageIds(check_topic_name(topic_name), []), None
+            topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
+            if intake.batch.producer is not None:
+                return self._publish_once(topic, intake, now_us)
+            if intake.batch.dedupe_ids is not None:
+                return self._publish_new(topic, intake, now_us)
+            if len(topic.partitions) == 1 and intake.partitions is None:
+                return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
+            return self._append_routed(topic, intake, topic.next_partition(), now_us)
+
+    def _append(
+        self, topic: Topic, batch: Batch, size_bytes: int, partition: int, now_us: int
+    ) -> tuple[MessageIds, Commit]:
+        log = topic.partitions[partition].messages
+        self._open_singles.pop(log, None)
+        block = BatchBlock(log, batch, now_us)
+        commit = self.journal.gather(block, size_bytes)
+        return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
+
+    def _append_routed(
+        self, topic: Topic, intake: Intake, keyless: int, now_us: int
+    ) -> tuple[MessageIds, Commit | None]:
+        rows = _route(topic, intake, keyless)
+        if len(rows) == 1:
+            return self._append(topic, intake.batch, intake.size_bytes, next(iter(rows)), now_us)
+        commit: Commit | None = None
+        runs: list[IdRun] = []
+        for partition, places in rows.items():
+            part = intake.batch.select(places)
+            ids, commit = self._append(topic, part, intake.size_bytes // len(rows), partition, now_us)
+            runs += ids.runs
+        return _ids_in_order(topic, runs, rows, len(intake.batch)), commit
+
+    def _publish_once(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish the batch of a producer, or find where it went the first time."""
+        producer, sequence = intake.batch.producer, intake.batch.sequence
+        assert producer is not None
+        known = topic.producers.find(producer, sequence) if topic.producers else None
+        keyless = crc32(f"{producer}/{sequence}".encode()) % len(topic.partitions)
+        if known is None:
+            published = self._append_routed(topic, intake, keyless, now_us)
+            if topic.producers is not None and len(topic.producers) > self.config.max_producers:
+                topic.producers.drop_idlest()
+            return published
+        rows = _route(topic, intake, keyless)
+        if {run.partition: run.count for run in known} != {number: len(places) for number, places in rows.items()}:
+            raise InvalidArgument(
+                f"sequence {sequence} of producer {producer!r} was published with other messages; "
+                "a sequence number may only be repeated with the same batch"
+            )
+        return _ids_in_order(topic, known, rows, len(intake.batch)), self.journal.latest_commit()
+
+    def _publish_new(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish those messages of a batch whose dedupe ids are new, once each."""
+        places: list[tuple[int, int] | None] = []
+        new_rows: list[int] = []
+        first_row: dict[str, int] = {}
+        for row, identity in enumerate(intake.batch.dedupe_ids or ()):
+            place = None
+            if identity is not None and identity not in first_row:
+                place = self._find_duplicate(topic, identity, now_us, coming=len(first_row))
+                if place is None:
+                    first_row[identity] = row
+                    new_rows.append(row)
+            elif identity is None:
+                new_rows.append(row)
+            places.append(place)
+        commit = self.journal.latest_commit()
+        if new_rows:
+            asked = None if intake.partitions is None else [intake.partitions[row] for row in new_rows]
+            part = Intake(intake.batch.select(new_rows), asked, intake.size_bytes)
+            ids, commit = self._append_routed(topic, part, topic.next_partition(), now_us)
+            for row, message_id in zip(new_rows, ids, strict=True):
+                places[row] = (message_id.partition, message_id.offset)
+        whole = [
+            places[first_row[identity]] if place is None and identity is not None else place
+            for place, identity in zip(places, intake.batch.dedupe_ids or (), strict=True)
+        ]
+        known = [place for place in whole if place is not None]
+        return MessageIds(topic.name, [IdRun(partition, offset, 1) for partition, offset in known], known), commit
+
+    def _find_duplicate(self, topic: Topic, identity: str, now_us: int, coming: int = 0) -> tuple[int, int] | None:
+        if topic.dedupe is None:
+            return None
+        topic.dedupe.expire(now_us)
+        found = topic.dedupe.find(identity, now_us)
+        if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
+            raise Overloaded(
+                f"{topic.name} remembers {len(topic.dedupe)} dedupe ids already (max_dedupe_ids): publish again when "
+                "its dedupe window has moved on"
+            )
+        return found
+
+    def _open_block(self, log: Log) -> SinglesBlock | None:
+        if self._open_commit is not self.journal.gathering_commit:
+            self._open_singles.clear()
+        return self._open_singles.get(log)
+
+    def _check_writable(self, size_bytes: int) -> None:
+        if self.closed:
+            raise BrokerClosed("the broker is closed")
+        self.journal.check_writable(size_bytes)
+        self._guard.check(size_bytes)
+
+    # Topics.
+
+    def topic(self, name: str) -> Topic:
+        """The topic of a name; under the state lock."""
+        found = self.catalog.by_name.get(name)
+        if found is None:
+            raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
+        return found
+
+    def create_topic(self, name: str, options: dict[str, object]) -> Commit:
+        """Make a topic by hand, with options of its own."""
+        check_topic_name(name)
+        config = TopicConfig.parse(options, self.config.topic_defaults)
+        with self.lock:
+            self._check_writable(0)
+            if name in self.catalog.by_name:
+                raise TopicExists(f"the topic {name!r} exists already")
+            return self._create(name, config, self.clock.wall_us())
+
+    def delete_topic(self, name: str) -> Commit:
+        """Delete a topic and its messages; what is in its archive stays there."""
+        with self.lock:
+            self._check_writable(0)
+            topic = self.topic(name)
+            if topic.deleting:
+                raise TopicNotFound(f"the topic {name!r} is being deleted")
+            topic.deleting = True
+            record = TopicRecord(name, None, topic.offset_floor())
+
+            def delete() -> None:
+                self.catalog.remove(topic)
+                self.catalog.floors[name] = record.first_offset
+                self.doomed += delete_logs(topic, self.journal.files)
+
+            def keep() -> None:
+                topic.deleting = False
+
+            return self.journal.gather(TopicBlock(topic.id, record, self.clock.wall_us(), delete, keep), 0)
+
+    def _topic_to_publish(self, name: str, asked: Iterable[object], now_us: int) -> Topic:
+        """The topic, made if it is new; nothing is made when a partition that is asked for cannot be."""
+        topic = self.catalog.by_name.get(name)
+        config = topic.config if topic is not None else self.config.topic_defaults
+        for partition in asked:
+            if partition is not None:
+                _check_partition(name, config.partitions, partition)
+        if topic is None:
+            self._create(check_topic_name(name), self.config.topic_defaults, now_us)
+            return self.catalog.by_name[name]
+        if topic.deleting:
+            raise TopicNotFound(f"the topic {name!r} is being deleted")
+        return topic
+
+    def _create(self, name: str, config: TopicConfig, now_us: int) -> Commit:
+        if config.partitions > self.config.max_partitions:
+            raise LimitExceeded(
+                f"{config.partitions} partitions are too many; "
+                f"the limit is {self.config.max_partitions} (max_partitions)"
+            )
+        topic = Topic(self.catalog.next_id, name, config, self.catalog.floors.get(name, 0))
+        record = TopicRecord(name, dataclasses.asdict(config), topic.offset_floor())
+        self.catalog.add(topic)
+        return self.journal.gather(
+            TopicBlock(topic.id, record, now_us, lambda: None, lambda: self.catalog.remove(topic)), 0
+        )
+
+    def append_events(self, log: Log, events: list[Event], apply: Callable[[], None]) -> Commit:
+        """Log what happened to messages of a partition; `apply` changes the state once that is committed."""
+        with self.lock:
+            self.journal.check_writable(0)
+            partition = log.topic.partitions[log.partition]
+            block = EventsBlock(partition.event_log(), events, self.clock.wall_us(), apply)
+            return self.journal.gather(block, 0)
+
+    # Checkpoints.
+
+    def checkpoint(self, without: Sequence[JournalFile] = ()) -> None:
+        """Put the state on disk, then remove what it no longer needs: doomed files and journal files `without`."""
+        with self._checkpoint_lock:
+            with self.lock:
+                self._checkpoint_number += 1
+                doomed, self.doomed = self.doomed, []
+                gone = {file.sequence for file in without}
+                sequence, position = self.journal.position()
+                snapshot = Checkpoint(
+                    version=VERSION,
+                    number=self._checkpoint_number,
+                    broker=self.broker_id,
+                    epoch=self.epoch,
+                    time_us=self.clock.wall_us(),
+                    journal_files=[number for number in self.journal.files if number not in gone],
+                    next_sequence=self.journal.next_sequence,
+                    sequence=sequence,
+                    position=position,
+                    next_topic_id=self.catalog.next_id,
+                    floors=dict(self.catalog.floors),
+                    doomed=doomed,
+                    topics=[topic_state(topic) for topic in self.catalog.by_id.values()],
+                )
+            try:
+                write_checkpoint(self.storage, snapshot)
+            except OSError:
+                with self.lock:
+                    self.doomed = doomed + self.doomed
+                raise
+            for file in without:
+                self.journal.remove(file)
+            for name in doomed:
+                self.storage.remove(name)
+
+    def _first_checkpoint(self) -> None:
+        """Note the new epoch. On a full disk the old checkpoint serves on: reading must stay possible."""
+        try:
+            self.checkpoint()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self._checkpoint_number == 1:
+                raise
+
+    def close(self) -> None:
+        """Commit what is gathered, note the state, and let the directory go."""
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+        try:
+            self.journal.flush()
+            self.journal.sync()
+            if self.journal.frozen is None:
+                self.checkpoint()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        finally:
+            self.journal.close()
+            self.storage.close()
+
+
+def _check_partition(topic: str, partitions: int, partition: object) -> None:
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < partitions:
+        raise InvalidArgument(f"{topic} has no partition {partition!r}: it has 0 to {partitions - 1}")
+
+
+def _check_producer(batch: Batch, producer: object, sequence: object) -> None:
+    if producer is None and sequence is None:
+        return
+    if not isinstance(producer, str) or not producer or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
+        raise InvalidArgument("give producer (text) and sequence (a whole number that grows) together")
+    if batch.dedupe_ids is not None:
+        raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
+    batch.producer, batch.sequence = producer, sequence
+
+
+def _route(topic: Topic, intake: Intake, keyless: int) -> dict[int, list[int]]:
+    """The rows that go to each partition: as asked, else by key, else all to `keyless`."""
+    rows: dict[int, list[int]] = {}
+    keys = intake.batch.keys
+    for row in range(len(intake.batch)):
+        asked = intake.partitions[row] if intake.partitions is not None else None
+        key = keys[row] if keys is not None else None
+        if asked is None:
+            asked = keyless if key is None else topic.partition_of_key(key)
+        rows.setdefault(asked, []).append(row)
+    return rows
+
+
+def _ids_in_order(topic: Topic, runs: Sequence[IdRun], rows: dict[int, list[int]], count: int) -> MessageIds:
+    if len(rows) == 1:
+        return MessageIds(topic.name, runs)
+    places: list[tuple[int, int]] = [(0, 0)] * count
+    for run in runs:
+        for offset, row in enumerate(rows[run.partition], run.base):
+            places[row] = (run.partition, offset)
+    return MessageIds(topic.name, runs, places)

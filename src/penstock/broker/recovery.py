@@ -1,0 +1,204 @@
+"""Recovery: the newest valid checkpoint and the journal behind it make the state again.
+
+A torn tail (the start of a group that was never acknowledged) is cut off and counted. Damage to anything that
+was on disk stops recovery with the file and the position; nothing is thrown away (`penstock check` tells more).
+Recovering twice gives the same as recovering once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+
+from penstock.broker.blocks import decode_topic_record, remember_tags
+from penstock.broker.checkpoint import Checkpoint, read_checkpoint, restore_topics
+from penstock.broker.retaining import apply_event
+from penstock.broker.topics import BlockRef, Catalog, Topic
+from penstock.journal import BlockEntry, BlockKind, scan_journal
+from penstock.journal.files import JournalFile
+from penstock.journal.layout import bodies, decode_file_header, file_name, mark_of, sequence_of
+from penstock.model.batch import TAGS, decode_tags
+from penstock.model.config import PARTITIONS_MAX, BrokerConfig, TopicConfig
+from penstock.model.errors import CorruptData
+from penstock.model.events import decode_events
+from penstock.model.message import IdRun
+from penstock.segments import segment_name
+from penstock.storage import Storage, read_file
+
+
+@dataclass
+class RecoveryReport:
+    """What recovery found; `broker.recovery` shows it."""
+
+    journal_files: int = 0
+    journal_bytes: int = 0
+    groups: int = 0
+    messages: int = 0
+    torn_bytes: int = 0
+    """The length of the unacknowledged write that was cut off."""
+    seconds: float = 0.0
+
+
+@dataclass
+class Recovered:
+    """A broker's state, ready to go on."""
+
+    broker: bytes
+    epoch: int
+    checkpoint_number: int
+    catalog: Catalog
+    files: dict[int, JournalFile] = field(default_factory=dict)
+    next_sequence: int = 1
+    doomed: list[str] = field(default_factory=list)
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+
+
+def recover(storage: Storage, config: BrokerConfig) -> Recovered:
+    """The state of the broker whose directory this is; a new broker's where there is nothing."""
+    checkpoint = read_checkpoint(storage)
+    sequences = journal_sequences(storage)
+    if checkpoint is None:
+        if sequences:
+            raise CorruptData("checkpoint-a", 0, "it is missing, although there are journal files")
+        return Recovered(uuid.uuid4().bytes, 0, 0, Catalog())
+    state = Recovered(
+        checkpoint.broker,
+        checkpoint.epoch,
+        checkpoint.number,
+        restore_topics(checkpoint, config.topic_defaults),
+        next_sequence=checkpoint.next_sequence,
+        doomed=list(checkpoint.doomed),
+    )
+    needed = needed_files(checkpoint, sequences)
+    state.doomed += [file_name(sequence) for sequence in sequences if sequence not in needed]
+    replay = _Replay(storage, checkpoint, state, config.topic_defaults)
+    for place, sequence in enumerate(needed):
+        replay.file(sequence, needed[place + 1] if place + 1 < len(needed) else None)
+    return state
+
+
+def journal_sequences(storage: Storage) -> list[int]:
+    """The journal files that are there, oldest first."""
+    return sorted(sequence for name in storage.list("journal") if (sequence := sequence_of(name)) is not None)
+
+
+def needed_files(checkpoint: Checkpoint, sequences: list[int]) -> list[int]:
+    """The files to read, oldest first; raises where one is missing."""
+    newer = [sequence for sequence in sequences if sequence >= checkpoint.next_sequence]
+    needed = sorted(checkpoint.journal_files) + newer
+    expected = set(checkpoint.journal_files) | set(range(checkpoint.next_sequence, max(newer, default=0) + 1))
+    for sequence in sorted(expected - set(sequences)):
+        raise CorruptData(file_name(sequence), 0, "the journal file is missing")
+    return needed
+
+
+def known_durable_end(storage: Storage, checkpoint: Checkpoint, sequence: int, following: int | None) -> int:
+    """How much of a file is known, from the next file or from the checkpoint, to have been on disk."""
+    end = checkpoint.position if sequence == checkpoint.sequence else 0
+    if following is not None:
+        file = storage.open(file_name(following))
+        try:
+            header = decode_file_header(file.read(0, 256))
+        finally:
+            file.close()
+        if header is not None and header.previous == sequence and header.broker == checkpoint.broker:
+            end = max(end, header.previous_end)
+    return end
+
+
+class _Replay:
+    """Takes the journal in, file by file."""
+
+    def __init__(self, storage: Storage, checkpoint: Checkpoint, state: Recovered, defaults: TopicConfig) -> None:
+        self._storage = storage
+        self._checkpoint = checkpoint
+        self._state = state
+        self._defaults = defaults
+        self._deleted: set[int] = set()
+
+    def file(self, sequence: int, following: int | None) -> None:
+        """Everything that one file holds."""
+        name = file_name(sequence)
+        data = read_file(self._storage, name)
+        durable_end = known_durable_end(self._storage, self._checkpoint, sequence, following)
+        scan = scan_journal(data, self._checkpoint.broker, sequence, durable_end)
+        if scan.damage:
+            first = scan.damage[0]
+            raise CorruptData(name, first.position, f"{first.problem}; run `penstock check` on the directory")
+        if scan.end == 0:  # made, but never written to
+            self._storage.remove(name)
+            return
+        handle = self._storage.open(name)
+        if len(data) > scan.end:
+            handle.truncate(scan.end)
+            handle.sync()
+        file = JournalFile(handle, sequence, mark_of(self._checkpoint.broker, sequence), scan.end)
+        state, report = self._state, self._state.report
+        state.files[sequence] = file
+        state.next_sequence = max(state.next_sequence, sequence + 1)
+        report.journal_files += 1
+        report.journal_bytes += scan.end
+        report.groups += len(scan.groups)
+        report.torn_bytes += scan.torn_bytes
+        for group in scan.groups:
+            news = (sequence, group.position) >= (self._checkpoint.sequence, self._checkpoint.position)
+            for entry, position in bodies(group):
+                self._block(file, entry, position, data, news)
+
+    def _block(self, file: JournalFile, entry: BlockEntry, position: int, data: bytes, news: bool) -> None:
+        if entry.kind == BlockKind.TOPIC:
+            if news:
+                self._topic_change(entry, data[position : position + entry.length])
+            return
+        topic = self._state.catalog.by_id.get(entry.topic) or self._lost_topic(entry)
+        if topic is None:
+            return
+        partition = topic.partitions[entry.partition]
+        log = partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log()
+        log.add(
+            file,
+            BlockRef(entry.base, entry.count, file.sequence, position, entry.length, entry.crc, entry.timestamp_us),
+        )
+        if entry.kind == BlockKind.MESSAGES:
+            self._state.report.messages += entry.count
+            if entry.flags & TAGS:
+                batch = decode_tags(data[position : position + entry.length], entry.count)
+                remember_tags(topic, IdRun(entry.partition, entry.base, entry.count), entry.timestamp_us, batch)
+        elif news:
+            for event in decode_events(data[position : position + entry.length]):
+                self._state.doomed += apply_event(partition.messages, event)
+
+    def _topic_change(self, entry: BlockEntry, body: bytes) -> None:
+        catalog, record = self._state.catalog, decode_topic_record(body)
+        topic = catalog.by_id.get(entry.topic)
+        if record.config is None:
+            self._deleted.add(entry.topic)
+            catalog.floors[record.name] = record.first_offset
+            if topic is not None:
+                catalog.remove(topic)
+                self._state.doomed += delete_logs(topic, self._state.files)
+        elif topic is None:
+            config = TopicConfig(**record.config)  # type: ignore[arg-type]
+            shared = self._defaults if config == self._defaults else config
+            catalog.add(Topic(entry.topic, record.name, shared, record.first_offset))
+
+    def _lost_topic(self, entry: BlockEntry) -> Topic | None:
+        """The topic of a block that nothing else speaks of: a repair lost its beginning; keep what is left."""
+        if entry.topic < self._checkpoint.next_topic_id or entry.topic in self._deleted:
+            return None
+        topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig(partitions=PARTITIONS_MAX))
+        self._state.catalog.add(topic)
+        return topic
+
+
+def delete_logs(topic: Topic, files: dict[int, JournalFile]) -> list[str]:
+    """Empty the logs of a deleted topic; the files that go with it."""
+    doomed = []
+    for log in topic.logs():
+        doomed += [
+            segment_name(topic.name, log.table, log.partition, segment.base)
+            for segment in log.segments
+            if not segment.archived
+        ]
+        log.close(files)
+    return doomed

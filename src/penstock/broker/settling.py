@@ -1,0 +1,204 @@
+"""Settling: from the journal into Parquet segments (docs/decisions/0003 has the why of the rules).
+
+1. A log with at least `segment_min_bytes` in the journal, or with anything older than `settle_after`, becomes
+   a segment. So do all, when asked to settle now.
+2. A sealed journal file of which at most a quarter is still needed is cleaned: what is needed is carried, as
+   it is, to the end of the journal, and the file is used again.
+3. With more than `journal_files_max` sealed files left, logs of the oldest are settled, largest first,
+   until rule 2 applies to it.
+
+Segments are on disk before the checkpoint names them, and the checkpoint is on disk before a journal file goes:
+a crash in between leaves files that are written again or removed, never a gap.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+from penstock.broker.blocks import CarriedBlock
+from penstock.broker.topics import BlockRef, Log
+from penstock.journal import Commit
+from penstock.journal.files import JournalFile
+from penstock.journal.layout import FILE_HEADER_BYTES
+from penstock.model.batch import TAGS, decode_batch
+from penstock.model.events import decode_events
+from penstock.segments import SegmentInfo, segment_name
+from penstock.segments.window import Rows
+from penstock.storage.durable import publish_files, stage_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.broker.engine import Engine
+
+_LOGS_AT_ONCE = 64
+_CARRY_BYTES = 1 << 20
+
+
+class Settler:
+    """Turns journal files into segments; one pass at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pass_lock = threading.Lock()
+        self.segments_written = 0
+        self.blocks_carried = 0
+
+    def settle(self, everything: bool = False) -> None:
+        """One pass over the sealed files; with `everything`, all that is committed becomes segments."""
+        engine = self._engine
+        with self._pass_lock:
+            engine.journal.flush()
+            if everything or self._is_old():
+                engine.journal.seal()
+            before = self.segments_written
+            self._write_segments(self._due_logs(everything))
+            while (file := self._crowded_file()) is not None:
+                self._write_segments(self._largest_logs(file))
+            self._carry()
+            with engine.lock:
+                free = [file for file in engine.journal.sealed_files() if file.live_bytes == 0]
+            if free or engine.doomed or self.segments_written > before:
+                engine.checkpoint(without=free)
+
+    def _is_old(self) -> bool:
+        engine = self._engine
+        limit_us = engine.clock.wall_us() - round(engine.config.settle_after * 1_000_000)
+        with engine.lock:
+            return any(file.live_bytes and file.oldest_us < limit_us for file in engine.journal.files.values())
+
+    # Rule 1.
+
+    def _due_logs(self, everything: bool) -> list[Log]:
+        engine, config = self._engine, self._engine.config
+        limit_us = engine.clock.wall_us() - round(config.settle_after * 1_000_000)
+        with engine.lock:
+            owners = set().union(*(file.owners for file in engine.journal.sealed_files()))
+            logs = [cast("Log", owner) for owner in owners]
+        return [
+            log
+            for log in logs
+            if len(log)
+            and (everything or log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
+        ]
+
+    def _write_segments(self, logs: list[Log]) -> None:
+        """Write what the logs have in the journal, many files with few syncs of directories."""
+        for start in range(0, len(logs), _LOGS_AT_ONCE):
+            waiting = logs[start : start + _LOGS_AT_ONCE]
+            while waiting:
+                staged = [(log, *segment) for log in waiting if (segment := self._stage(log)) is not None]
+                publish_files(
+                    self._engine.storage,
+                    [segment_name(log.topic.name, log.table, log.partition, info.base) for log, _, info in staged],
+                )
+                with self._engine.lock:
+                    for log, blocks, info in staged:
+                        self._install(log, blocks, info)
+                waiting = [log for log, blocks, _ in staged if len(log) and self._is_long(log)]
+
+    def _is_long(self, log: Log) -> bool:
+        return log.live_bytes >= self._engine.config.segment_max_bytes // 2
+
+    def _stage(self, log: Log) -> tuple[int, SegmentInfo] | None:
+        """Write the next segment of a log under a temporary name; how many blocks it took."""
+        from penstock.segments.writer import write_segment
+
+        blocks: list[BlockRef] = []
+        size = 0
+        with self._engine.lock:
+            for block in log.blocks():
+                size += block.length
+                if blocks and size > self._engine.config.segment_max_bytes:
+                    break
+                blocks.append(block)
+        if not blocks:
+            return None
+        chunks, info = write_segment(log.table, log.topic.name, log.partition, self._arrow(log, blocks))
+        stage_file(self._engine.storage, segment_name(log.topic.name, log.table, log.partition, info.base), chunks)
+        return len(blocks), info
+
+    def _arrow(self, log: Log, blocks: list[BlockRef]) -> Iterator[pa.RecordBatch]:
+        from penstock.segments.schema import events_to_arrow, messages_to_arrow
+
+        for block in blocks:
+            body = self._read(block)
+            if log.table == "events":
+                yield events_to_arrow(block.base, decode_events(body), log.partition)
+            else:
+                offsets = range(block.base, block.end)
+                rows = Rows(offsets, [block.timestamp_us] * block.count, decode_batch(body, block.count))
+                yield messages_to_arrow(rows, log.partition)
+
+    def _read(self, block: BlockRef) -> bytes:
+        with self._engine.lock:
+            file = self._engine.journal.files[block.sequence]
+            file.pin()
+        try:
+            return self._engine.journal.read_body(file, block.position, block.length, block.crc)
+        finally:
+            with self._engine.lock:
+                file.unpin()
+
+    def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
+        if log.topic.id not in self._engine.catalog.by_id:  # deleted meanwhile
+            self._engine.doomed.append(segment_name(log.topic.name, log.table, log.partition, info.base))
+            return
+        log.segments.append(info)
+        log.drop(blocks, self._engine.journal.files)
+        log.settled_end = info.end
+        self.segments_written += 1
+
+    # Rules 2 and 3.
+
+    def _crowded_file(self) -> JournalFile | None:
+        """The oldest file, when there are too many that cannot be cleaned."""
+        with self._engine.lock:
+            kept = [file for file in self._engine.journal.sealed_files() if not _is_cleanable(file)]
+        return kept[0] if len(kept) > self._engine.config.journal_files_max else None
+
+    def _largest_logs(self, file: JournalFile) -> list[Log]:
+        """The fewest logs whose settling makes the file cleanable."""
+        logs: list[Log] = []
+        left = file.live_bytes
+        with self._engine.lock:
+            owners = [cast("Log", owner) for owner in file.owners]
+        for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
+            if left * 4 <= file.end:
+                break
+            inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
+            if inside:
+                logs.append(log)
+                left -= inside
+        return logs
+
+    def _carry(self) -> None:
+        """Write what is still needed of cleanable files again, in groups of about a megabyte."""
+        engine = self._engine
+        with engine.lock:
+            files = [f for f in engine.journal.sealed_files() if f.live_bytes and _is_cleanable(f)]
+        for file in files:
+            size = 0
+            commit: Commit | None = None
+            for owner in list(file.owners):
+                log = cast("Log", owner)
+                with engine.lock:
+                    blocks = [block for block in log.blocks() if block.sequence == file.sequence]
+                for block in blocks:
+                    body = self._read(block)
+                    flags = body[0] & TAGS if log.table == "messages" else 0
+                    with engine.lock:
+                        commit = engine.journal.gather(CarriedBlock(log, block, body, flags, file), len(body))
+                    self.blocks_carried += 1
+                    size += len(body)
+                    if size >= _CARRY_BYTES:
+                        engine.journal.wait(commit)
+                        size = 0
+            if commit is not None:
+                engine.journal.wait(commit)
+
+
+def _is_cleanable(file: JournalFile) -> bool:
+    return file.live_bytes * 4 <= file.end - FILE_HEADER_BYTES

@@ -1,0 +1,204 @@
+"""The state of topics in memory: folded from the journal, small enough for thousands of them.
+
+An idle partition costs a few hundred bytes and no file descriptor: where its unsettled blocks lie is a
+packed array, and its segments are known by a few numbers each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from penstock.broker.memory import DedupeWindow, ProducerHistories
+from penstock.journal.files import JournalFile
+from penstock.model.config import TopicConfig
+from penstock.segments import SegmentInfo
+
+_HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
+_STRIDE = 5
+_NEVER = 2**63 - 1
+
+
+class BlockRef(NamedTuple):
+    """Where a committed block lies in the journal."""
+
+    base: int
+    count: int  # type: ignore[assignment]
+    sequence: int
+    position: int
+    length: int
+    crc: int
+    timestamp_us: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind its last one."""
+        return self.base + self.count
+
+
+class Log:
+    """One ordered log: the messages, or the events, of a partition."""
+
+    __slots__ = ("_blocks", "live_bytes", "next_offset", "partition", "segments", "settled_end", "table", "topic")
+
+    def __init__(self, topic: Topic, table: str, partition: int, first_offset: int = 0) -> None:
+        self.topic = topic
+        self.table = table
+        self.partition = partition
+        self.next_offset = first_offset  # given to the next message; those before may not be committed yet
+        self.settled_end = first_offset  # everything before is in segments, or gone
+        self.segments: list[SegmentInfo] = []
+        self.live_bytes = 0
+        self._blocks: array[int] | None = None  # base, count, sequence|position, length|crc, timestamp a block
+
+    def __len__(self) -> int:
+        return len(self._blocks) // _STRIDE if self._blocks else 0
+
+    @property
+    def committed_end(self) -> int:
+        """The offset behind the last one that can be read."""
+        if self._blocks:
+            return self._blocks[-_STRIDE] + self._blocks[1 - _STRIDE]
+        return self.settled_end
+
+    def block(self, index: int) -> BlockRef:
+        """The block at a place of the index."""
+        assert self._blocks is not None
+        base, count, place, content, timestamp_us = self._blocks[index * _STRIDE : (index + 1) * _STRIDE]
+        return BlockRef(base, count, place >> 32, place & 0xFFFFFFFF, content >> 32, content & 0xFFFFFFFF, timestamp_us)
+
+    def blocks(self) -> Iterator[BlockRef]:
+        """All blocks that are not settled, in order."""
+        return map(self.block, range(len(self)))
+
+    def find(self, offset: int) -> int:
+        """The place of the block that holds the offset, or of the first one behind it."""
+        blocks = self._blocks
+        if not blocks:
+            return 0
+        index = bisect_right(range(len(self)), offset, key=lambda i: blocks[i * _STRIDE])
+        return index - 1 if index and self.block(index - 1).end > offset else index
+
+    def add(self, file: JournalFile, block: BlockRef) -> None:
+        """Take a committed block in; one that is known already has moved, one that is settled is not needed."""
+        if block.base < self.settled_end:
+            return
+        if self._blocks is None:
+            self._blocks = array("Q")
+        line = (
+            block.base,
+            block.count,
+            block.sequence << 32 | block.position,
+            block.length << 32 | block.crc,
+            block.timestamp_us,
+        )
+        self.live_bytes += block.length
+        file.took(self, block.length, block.timestamp_us)
+        if not self._blocks or block.base >= self.committed_end:
+            self._blocks.extend(line)
+            self.next_offset = max(self.next_offset, block.end)
+            return
+        start = self.find(block.base) * _STRIDE
+        if self._blocks[start] == block.base:
+            self.live_bytes -= block.length
+            self._blocks[start : start + _STRIDE] = array("Q", line)
+        else:
+            self._blocks[start:start] = array("Q", line)
+
+    def drop(self, count: int, files: dict[int, JournalFile]) -> None:
+        """Forget the first blocks: they are settled."""
+        for index in range(count):
+            block = self.block(index)
+            self.live_bytes -= block.length
+            files[block.sequence].live_bytes -= block.length
+        if self._blocks is not None:
+            del self._blocks[: count * _STRIDE]
+            if not self._blocks:
+                self._blocks = None
+
+    def close(self, files: dict[int, JournalFile]) -> None:
+        """Its topic is deleted: forget everything, also what is still being written."""
+        self.drop(len(self), files)
+        self.segments = []
+        self.settled_end = _NEVER
+
+
+class Partition:
+    """One partition: its messages, and what happened to them."""
+
+    __slots__ = ("events", "messages")
+
+    def __init__(self, topic: Topic, number: int, first_offset: int) -> None:
+        self.messages = Log(topic, "messages", number, first_offset)
+        self.events: Log | None = None
+
+    def event_log(self) -> Log:
+        """The log of events, made when the first one comes."""
+        if self.events is None:
+            self.events = Log(self.messages.topic, "events", self.messages.partition)
+        return self.events
+
+    def logs(self) -> tuple[Log, ...]:
+        """The logs that exist."""
+        return (self.messages,) if self.events is None else (self.messages, self.events)
+
+
+class Topic:
+    """A named stream with its partitions."""
+
+    __slots__ = ("_turn", "config", "dedupe", "deleting", "id", "name", "partitions", "producers")
+
+    def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
+        self.id = topic_id
+        self.name = name
+        self.config = config
+        self.partitions = [Partition(self, number, first_offset) for number in range(config.partitions)]
+        self.dedupe: DedupeWindow | None = None
+        self.producers: ProducerHistories | None = None
+        self.deleting = False  # its deletion is on the way to the disk
+        self._turn = 0
+
+    def partition_of_key(self, key: bytes) -> int:
+        """The partition that owns the key: ranges of a hash, so that a partition can be split later."""
+        mixed: int = crc32(key) * _HASH_MIX & 0xFFFFFFFF
+        return mixed * len(self.partitions) >> 32
+
+    def next_partition(self) -> int:
+        """A partition for messages without a key: each in turn."""
+        if len(self.partitions) == 1:
+            return 0
+        self._turn = (self._turn + 1) % len(self.partitions)
+        return self._turn
+
+    def offset_floor(self) -> int:
+        """Where the offsets of a topic of the same name must begin if this one is deleted."""
+        return max(partition.messages.next_offset for partition in self.partitions)
+
+    def logs(self) -> Iterator[Log]:
+        """Every log of the topic."""
+        for partition in self.partitions:
+            yield from partition.logs()
+
+
+class Catalog:
+    """All topics, by name and by number, and what must be remembered of deleted ones."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.floors: dict[str, int] = {}  # of deleted topics: offsets are never used twice
+        self.next_id = 1
+
+    def add(self, topic: Topic) -> None:
+        """Take a topic in."""
+        self.by_name[topic.name] = topic
+        self.by_id[topic.id] = topic
+        self.next_id = max(self.next_id, topic.id + 1)
+
+    def remove(self, topic: Topic) -> None:
+        """Let a topic go."""
+        del self.by_name[topic.name]
+        del self.by_id[topic.id]

@@ -1,0 +1,96 @@
+"""What waits for the disk: blocks, the group that gathers them, and the commit their publishers wait on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.journal.files import JournalFile
+from penstock.model.errors import PenstockError
+
+
+class Block(Protocol):
+    """Something to be written: a directory entry and a body."""
+
+    kind: int
+    flags: int
+    topic: int
+    partition: int
+    base: int
+    count: int
+    timestamp_us: int
+
+    def encode(self) -> list[bytes]:
+        """The body, once no more is added to it."""
+
+    def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
+        """The body is where it will be read from; called under the state lock, in order."""
+
+    def refused(self) -> None:
+        """Nothing of it was written: undo what was done for it; called under the state lock, newest first."""
+
+
+class Commit:
+    """The outcome of everything in one group: pending, then committed or failed, once."""
+
+    __slots__ = ("_callbacks", "_done", "_error", "_event", "_lock", "synced")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._done = False
+        self._error: PenstockError | None = None
+        self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[], None]] | None = None
+        self.synced = False  # whether it was on disk when it was acknowledged
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._done
+
+    def result(self) -> None:
+        """Return if it is committed; raise what went wrong otherwise."""
+        if self._error is not None:
+            raise type(self._error)(*self._error.args) from self._error
+
+    def block(self) -> None:
+        """Wait in this thread until the outcome is known."""
+        with self._lock:
+            if self._done:
+                return
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        event.wait()
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Call back, from the thread that commits, once the outcome is known; at once if it is."""
+        with self._lock:
+            if not self._done:
+                if self._callbacks is None:
+                    self._callbacks = []
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def finish(self, error: PenstockError | None, synced: bool) -> None:
+        """Tell the outcome to all who wait."""
+        with self._lock:
+            self._error, self.synced, self._done = error, synced, True
+            event, callbacks = self._event, self._callbacks
+        if event is not None:
+            event.set()
+        for callback in callbacks or ():
+            callback()
+
+
+class Gathering:
+    """The blocks that will be written together next."""
+
+    __slots__ = ("blocks", "commit", "size_bytes")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.blocks: list[Block] = []
+        self.size_bytes = 0
+        self.commit = Commit(lock)

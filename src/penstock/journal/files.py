@@ -1,0 +1,110 @@
+"""The journal's files: the one that is written, the sealed ones that are still needed, and the spares."""
+
+from __future__ import annotations
+
+import contextlib
+
+from penstock.journal.layout import FILE_HEADER_BYTES, FileHeader, encode_file_header, file_name, mark_of
+from penstock.model.units import TIME_US_MAX
+from penstock.storage import File, Storage
+
+SPARES_MAX = 2
+SPARE = ".spare"
+
+
+class JournalFile:
+    """One file and what is still needed of it."""
+
+    __slots__ = (
+        "_pins",
+        "_retired",
+        "end",
+        "handle",
+        "live_bytes",
+        "mark",
+        "oldest_us",
+        "owners",
+        "sequence",
+        "synced_end",
+    )
+
+    def __init__(self, handle: File, sequence: int, mark: int, end: int) -> None:
+        self.handle = handle
+        self.sequence = sequence
+        self.mark = mark
+        self.end = end  # behind the last group
+        self.synced_end = end
+        self.live_bytes = 0  # of blocks that are neither settled nor carried elsewhere
+        self.oldest_us = TIME_US_MAX  # the lowest timestamp of its blocks
+        self.owners: set[object] = set()  # the logs that have, or had, blocks in it
+        self._pins = 0
+        self._retired = False
+
+    def took(self, owner: object, length: int, timestamp_us: int) -> None:
+        """A block of this length was committed to it."""
+        self.live_bytes += length
+        self.oldest_us = min(self.oldest_us, timestamp_us)
+        self.owners.add(owner)
+
+    def pin(self) -> None:
+        """Keep the bytes readable; called under the state lock."""
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """Let go; the last one closes a file that was retired meanwhile. Called under the state lock."""
+        self._pins -= 1
+        if self._retired and self._pins == 0:
+            self.handle.close()
+
+    def retire(self) -> bool:
+        """Close it unless somebody reads it; whether its space may be reused. Called under the state lock."""
+        self._retired = True
+        if self._pins == 0:
+            self.handle.close()
+            return True
+        return False
+
+
+class JournalDirectory:
+    """Makes and removes journal files; used ones are kept to be written again, which syncs faster than growing."""
+
+    def __init__(self, storage: Storage, broker: bytes, file_bytes: int) -> None:
+        self._storage = storage
+        self._broker = broker
+        self._file_bytes = file_bytes
+        self._spares = [f"journal/{name}" for name in storage.list("journal") if name.endswith(SPARE)]
+
+    def create(self, sequence: int, previous: JournalFile | None) -> JournalFile:
+        """The next file, with its header written; it is durable with the first group that is synced."""
+        name = file_name(sequence)
+        handle: File | None = None
+        if self._spares:
+            with contextlib.suppress(OSError):
+                self._storage.rename(self._spares.pop(), name)
+                handle = self._storage.open(name)
+        if handle is None:
+            handle = self._storage.create(name)
+        try:
+            header = FileHeader(
+                sequence,
+                self._broker,
+                previous.sequence if previous else 0,
+                previous.end if previous else 0,
+            )
+            handle.write(0, [encode_file_header(header)])
+            self._storage.sync_directory("journal")
+        except OSError:
+            handle.close()
+            raise
+        file = JournalFile(handle, sequence, mark_of(self._broker, sequence), FILE_HEADER_BYTES)
+        file.synced_end = 0
+        return file
+
+    def remove(self, sequence: int, size_bytes: int, reusable: bool) -> None:
+        """Remove a file for good, or keep its space for the next one."""
+        name = file_name(sequence)
+        if reusable and len(self._spares) < SPARES_MAX and size_bytes <= 2 * self._file_bytes:
+            self._storage.rename(name, name + SPARE)
+            self._spares.append(name + SPARE)
+        else:
+            self._storage.remove(name)

@@ -1,0 +1,291 @@
+"""One journal for everything: blocks gather while the disk is busy, and one sync commits them all.
+
+Anyone may call `flush`: a thread that waits for its commit does it itself when nobody else is at it (so a
+lone publisher pays no thread switch), and the background thread does it for all others. Two locks:
+the *state lock*, shared with the broker, held only for memory work; and the *disk lock*, held by whoever
+writes. The disk lock is always taken first.
+
+A full disk refuses the group and everything behind it, cuts the half-written bytes off and goes on. Any other
+failure of a write or a sync freezes the journal: nobody can know what is on the disk until it is read again.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import threading
+from collections.abc import Callable
+
+from penstock.journal.commit import Block, Commit, Gathering
+from penstock.journal.files import JournalDirectory, JournalFile
+from penstock.journal.layout import FILE_HEADER_BYTES, BlockEntry, body_crc, encode_group
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import CorruptData, DiskFull, Overloaded, PenstockError, StorageFailed
+from penstock.model.units import format_size
+from penstock.storage import Storage
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Journal:
+    """Gathers blocks, writes them in groups, and knows which files are still needed."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: BrokerConfig,
+        broker: bytes,
+        lock: threading.Lock,
+        files: dict[int, JournalFile],
+        next_sequence: int,
+    ) -> None:
+        self._config = config
+        self._lock = lock
+        self._disk_lock = threading.Lock()
+        self._directory = JournalDirectory(storage, broker, config.journal_file_bytes)
+        self._gathering = Gathering(lock)
+        self._writing: Gathering | None = None
+        self._next_sequence = next_sequence
+        self._current: JournalFile | None = files[max(files)] if files else None
+        self._frozen: StorageFailed | None = None
+        self.files = files
+        self.commits = 0
+        self.wake_flusher: Callable[[], None] = lambda: None
+        self.on_sealed: Callable[[], None] = lambda: None
+
+    # Gathering: under the state lock.
+
+    def check_writable(self, size_bytes: int) -> None:
+        """Raise if a block of this size cannot be taken now; nothing has been done yet."""
+        if self._frozen is not None:
+            raise StorageFailed(*self._frozen.args)
+        waiting = self._gathering.size_bytes + (self._writing.size_bytes if self._writing else 0)
+        if waiting and waiting + size_bytes > self._config.max_unwritten_bytes:
+            raise Overloaded(
+                f"{format_size(waiting)} wait for the disk already; the limit is "
+                f"{format_size(self._config.max_unwritten_bytes)} (max_unwritten_bytes): publish again later"
+            )
+
+    def gather(self, block: Block, size_bytes: int) -> Commit:
+        """Add a block to the next group."""
+        gathering = self._gathering
+        gathering.blocks.append(block)
+        gathering.size_bytes += size_bytes
+        return gathering.commit
+
+    def grow(self, size_bytes: int) -> Commit:
+        """Count what was added to a block of the next group."""
+        self._gathering.size_bytes += size_bytes
+        return self._gathering.commit
+
+    @property
+    def gathering_commit(self) -> Commit:
+        """The commit of the group that is being gathered."""
+        return self._gathering.commit
+
+    def latest_commit(self) -> Commit | None:
+        """The commit behind which everything gathered so far is on disk; None when all of it is."""
+        if self._gathering.blocks:
+            return self._gathering.commit
+        return self._writing.commit if self._writing else None
+
+    # Committing: no lock held by the caller.
+
+    def wait(self, commit: Commit) -> None:
+        """Return once the commit is done, doing the work here if nobody else does; raise if it failed."""
+        if not commit.done:
+            if self._disk_lock.acquire(blocking=False):
+                try:
+                    self._commit_through(commit)
+                finally:
+                    self._disk_lock.release()
+                if self._gathering.blocks:
+                    self.wake_flusher()
+            else:
+                commit.block()
+        commit.result()
+
+    def flush(self) -> None:
+        """Commit everything gathered so far."""
+        with self._disk_lock:
+            while self._gathering.blocks:
+                self._commit_gathered()
+
+    def sync(self) -> None:
+        """Sync what was written without one (`sync="interval"` and `"never"`)."""
+        with self._disk_lock:
+            file = self._current
+            if file is not None and self._frozen is None and file.synced_end < file.end:
+                try:
+                    self._sync(file)
+                except OSError as error:
+                    self._freeze(error)
+
+    def seal(self) -> None:
+        """End the current file, if anything is in it: what it holds can then be settled."""
+        with self._disk_lock:
+            file = self._current
+            if file is None or self._frozen is not None:
+                return
+            try:
+                self._sync(file)
+            except OSError as error:
+                self._freeze(error)
+                return
+            with self._lock:
+                self._current = None
+
+    def remove(self, file: JournalFile) -> None:
+        """Remove a sealed file that nothing needs any more."""
+        with self._lock:
+            del self.files[file.sequence]
+            reusable = file.retire()
+        with self._disk_lock:
+            self._directory.remove(file.sequence, file.end, reusable)
+
+    def sealed_files(self) -> list[JournalFile]:
+        """All files but the one being written, oldest first; under the state lock."""
+        return [file for file in self.files.values() if file is not self._current]
+
+    def position(self) -> tuple[int, int]:
+        """Up to where the journal is written: (sequence, end); under the state lock."""
+        if self._current is not None:
+            return self._current.sequence, self._current.end
+        return self._next_sequence, 0
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next file gets."""
+        return self._next_sequence
+
+    @property
+    def frozen(self) -> StorageFailed | None:
+        """Why nothing can be written any more, if so."""
+        return self._frozen
+
+    def read_body(self, file: JournalFile, position: int, length: int, crc: int) -> bytes:
+        """A committed body, checked; the caller has pinned the file."""
+        body = file.handle.read(position, length)
+        if body_crc([body]) != crc:
+            raise CorruptData(f"journal file {file.sequence}", position, "a block does not match its checksum")
+        return body
+
+    def close(self) -> None:
+        """Commit what is gathered and close the files."""
+        self.flush()
+        self.sync()
+        with self._lock:
+            for file in self.files.values():
+                file.handle.close()
+
+    # With the disk lock held.
+
+    def _commit_through(self, commit: Commit) -> None:
+        while not commit.done:
+            self._commit_gathered()
+
+    def _commit_gathered(self) -> None:
+        with self._lock:
+            group = self._gathering
+            if not group.blocks:
+                return
+            self._gathering = Gathering(self._lock)
+            self._writing = group
+        try:
+            file, entries = self._write(group)
+        except DiskFull as error:
+            self._fail(group, error)
+            return
+        except (OSError, StorageFailed) as error:
+            self._fail(group, self._freeze(error))
+            return
+        with self._lock:
+            position = file.end - sum(entry.length for entry in entries)
+            for block, entry in zip(group.blocks, entries, strict=True):
+                block.committed(file, position, entry.length, entry.crc)
+                position += entry.length
+            self._writing = None
+            self.commits += 1
+        group.commit.finish(None, synced=file.synced_end == file.end)
+
+    def _write(self, group: Gathering) -> tuple[JournalFile, list[BlockEntry]]:
+        if self._frozen is not None:
+            raise StorageFailed(*self._frozen.args)
+        encoded = [block.encode() for block in group.blocks]
+        entries = [
+            BlockEntry(
+                block.kind,
+                block.flags,
+                block.partition,
+                block.topic,
+                block.base,
+                block.timestamp_us,
+                block.count,
+                sum(map(len, buffers)),
+                body_crc(buffers),
+            )
+            for block, buffers in zip(group.blocks, encoded, strict=True)
+        ]
+        try:
+            file = self._file_for(group.size_bytes)
+            head = encode_group(file.mark, file.end, file.synced_end, entries)
+            end = file.handle.write(file.end, [head, *itertools.chain.from_iterable(encoded)])
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._cut_unfinished()
+            raise DiskFull("the disk is full: nothing was published; free some space and publish again") from error
+        if self._config.sync == "always":
+            file.handle.sync()
+            file.synced_end = end
+        file.end = end
+        return file, entries
+
+    def _cut_unfinished(self) -> None:
+        """Cut off what was written of a group: a refused message must not be found by the next recovery."""
+        if self._current is not None:
+            self._current.handle.truncate(self._current.end)
+            self._current.handle.sync()
+
+    def _file_for(self, size_bytes: int) -> JournalFile:
+        """The file to write to; a full one is sealed and the next begun."""
+        file = self._current
+        if (
+            file is not None
+            and file.end > FILE_HEADER_BYTES
+            and file.end + size_bytes > self._config.journal_file_bytes
+        ):
+            self._sync(file)
+            file = None
+        if file is None:
+            previous = self.files[max(self.files)] if self.files else None
+            file = self._directory.create(self._next_sequence, previous)
+            with self._lock:
+                self._next_sequence += 1
+                self.files[file.sequence] = file
+                self._current = file
+            if previous is not None:
+                self.on_sealed()
+        return file
+
+    def _sync(self, file: JournalFile) -> None:
+        if file.synced_end < file.end:
+            file.handle.sync()
+            file.synced_end = file.end
+
+    def _fail(self, group: Gathering, error: PenstockError) -> None:
+        """Refuse a group and everything gathered behind it, so that no offset is skipped."""
+        with self._lock:
+            behind, self._gathering, self._writing = self._gathering, Gathering(self._lock), None
+            for block in reversed(group.blocks + behind.blocks):
+                block.refused()
+        for failed in (group, behind):
+            failed.commit.finish(error, synced=False)
+
+    def _freeze(self, error: OSError | StorageFailed) -> StorageFailed:
+        if self._frozen is None:
+            self._frozen = StorageFailed(
+                f"the disk failed ({error}): writes are frozen until the broker is opened again; "
+                "what was being published may or may not be there then"
+            )
+        return self._frozen

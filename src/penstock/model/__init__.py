@@ -1,0 +1,1 @@
+"""What things are: messages, batches, events, configuration, errors. No I/O happens here."""

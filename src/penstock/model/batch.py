@@ -1,0 +1,137 @@
+"""The batch codec: many messages as a few columns, opaque to the journal.
+
+Layout of an encoded batch (little endian); its message count is kept beside it, not in it:
+
+    u8   flags           PRIORITIES 1, DELIVER_AT 2, TAGS 4: which optional columns follow
+    u8   priority        of every message, unless the PRIORITIES column is there
+    u8   × count         priorities                       if PRIORITIES
+    i64  × count         deliver-at, µs since 1970, 0 = at once   if DELIVER_AT
+    u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence]   if TAGS
+    …    payload         msgpack of [keys or nil, values, headers or nil], each a list of count
+
+What the broker must know to deliver (priorities, times) stands in front as plain arrays, left out where
+it is the same for all; the payload is decoded only by readers and by settling.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+import msgspec
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.names import NORMAL
+
+PRIORITIES, DELIVER_AT, TAGS = 1, 2, 4
+
+_HEAD = struct.Struct("<BB")  # flags, uniform priority
+_LENGTH = struct.Struct("<I")  # bytes of the tags
+
+_Payload = tuple[list[bytes | None] | None, list[bytes], list[dict[str, str] | None] | None]
+_Tags = tuple[list[str | None] | None, str | None, int]
+_encode = msgspec.msgpack.Encoder().encode
+_decode_payload = msgspec.msgpack.Decoder(_Payload).decode
+_decode_tags = msgspec.msgpack.Decoder(_Tags).decode
+
+
+class Batch(msgspec.Struct):
+    """Messages as columns; a column that would say the same of every message is None."""
+
+    values: list[bytes]
+    keys: list[bytes | None] | None = None
+    headers: list[dict[str, str] | None] | None = None
+    priority: int = NORMAL
+    priorities: bytes | None = None
+    deliver_at: array[int] | None = None
+    dedupe_ids: list[str | None] | None = None
+    producer: str | None = None
+    sequence: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def tagged(self) -> bool:
+        """Whether publishing this batch again must be recognised."""
+        return self.dedupe_ids is not None or self.producer is not None
+
+    def select(self, rows: list[int]) -> Batch:
+        """The batch of some of the rows, in the given order."""
+        return Batch(
+            values=[self.values[row] for row in rows],
+            keys=None if self.keys is None else [self.keys[row] for row in rows],
+            headers=None if self.headers is None else [self.headers[row] for row in rows],
+            priority=self.priority,
+            priorities=None if self.priorities is None else bytes([self.priorities[row] for row in rows]),
+            deliver_at=None if self.deliver_at is None else array("q", [self.deliver_at[row] for row in rows]),
+            dedupe_ids=None if self.dedupe_ids is None else [self.dedupe_ids[row] for row in rows],
+            producer=self.producer,
+            sequence=self.sequence,
+        )
+
+    def encode(self) -> list[bytes]:
+        """The encoded batch as buffers to be written one after the other."""
+        flags = (
+            (PRIORITIES if self.priorities is not None else 0)
+            | (DELIVER_AT if self.deliver_at is not None else 0)
+            | (TAGS if self.tagged else 0)
+        )
+        buffers = [_HEAD.pack(flags, self.priority)]
+        if self.priorities is not None:
+            buffers.append(self.priorities)
+        if self.deliver_at is not None:
+            buffers.append(_little_endian(self.deliver_at).tobytes())
+        if self.tagged:
+            tags = _encode((self.dedupe_ids, self.producer, self.sequence))
+            buffers += [_LENGTH.pack(len(tags)), tags]
+        buffers.append(_encode((self.keys, self.values, self.headers)))
+        return buffers
+
+
+def decode_batch(body: bytes, count: int) -> Batch:
+    """The batch that `Batch.encode` wrote; raises InvalidArgument where the bytes are not one of `count`."""
+    try:
+        batch, place = _decode_columns(body, count)
+        batch.keys, batch.values, batch.headers = _decode_payload(memoryview(body)[place:])
+    except (struct.error, msgspec.MsgspecError, IndexError, ValueError) as error:
+        raise InvalidArgument(f"not an encoded batch: {error}") from error
+    columns = (batch.values, batch.keys, batch.headers, batch.dedupe_ids)
+    if any(column is not None and len(column) != count for column in columns):
+        raise InvalidArgument(f"not an encoded batch of {count}: a column has another length")
+    return batch
+
+
+def decode_tags(body: bytes, count: int) -> Batch:
+    """The batch without its payload: enough to know priorities, times, dedupe ids and producer."""
+    try:
+        return _decode_columns(body, count)[0]
+    except (struct.error, msgspec.MsgspecError, IndexError, ValueError) as error:
+        raise InvalidArgument(f"not an encoded batch: {error}") from error
+
+
+def _decode_columns(body: bytes, count: int) -> tuple[Batch, int]:
+    flags, priority = _HEAD.unpack_from(body)
+    batch = Batch(values=[], priority=priority)
+    place = _HEAD.size
+    if flags & PRIORITIES:
+        batch.priorities = body[place : place + count]
+        place += count
+    if flags & DELIVER_AT:
+        batch.deliver_at = _little_endian(array("q", body[place : place + 8 * count]))
+        place += 8 * count
+    if flags & TAGS:
+        (length,) = _LENGTH.unpack_from(body, place)
+        place += _LENGTH.size
+        batch.dedupe_ids, batch.producer, batch.sequence = _decode_tags(body[place : place + length])
+        place += length
+    if place > len(body):
+        raise ValueError("it ends before its columns do")
+    return batch, place
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if struct.pack("=H", 1) != struct.pack("<H", 1):
+        numbers = array("q", numbers)
+        numbers.byteswap()
+    return numbers

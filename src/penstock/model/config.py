@@ -1,0 +1,90 @@
+"""The configuration of a broker and of a topic: every option, its default and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.options import choice, configure, duration, option, optional, size, text, whole
+
+MIB = 1 << 20
+GIB = 1 << 30
+PARTITIONS_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """How one topic is kept."""
+
+    partitions: int = option(1, whole(1, PARTITIONS_MAX))
+    """How many ordered logs the topic has; fixed when it is created."""
+    retention_age: float | None = option(7 * 86400.0, optional(duration()))
+    """Settled messages older than this go (None: never)."""
+    retention_bytes: int | None = option(None, optional(size(0, 1 << 60)))
+    """When the topic's segments take more than this, the oldest go (None: no limit)."""
+    archive: str | None = option(None, optional(text))
+    """A directory that expired segments move to, instead of being deleted."""
+    dedupe_window: float = option(300.0, duration())
+    """How long a dedupe id is remembered."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object], base: TopicConfig | None = None) -> TopicConfig:
+        """The configuration with `options` set over `base` (or over the defaults)."""
+        return configure(base or cls(), options, "topic options")
+
+
+def _topic_defaults(value: object) -> TopicConfig:
+    if isinstance(value, TopicConfig):
+        return value
+    if isinstance(value, Mapping):
+        return TopicConfig.parse(value)
+    raise InvalidArgument(f"{value!r} is not a mapping of topic options")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """How one broker works; limits are there so that no buffer grows without end."""
+
+    sync: str = option("always", choice("always", "interval", "never"))
+    """A publish is acknowledged after fdatasync (`always`); or once written, with a sync every now and then or never."""
+    sync_interval: float = option(0.1, duration(0.001))
+    """How often `sync="interval"` syncs."""
+    journal_file_bytes: int = option(64 * MIB, size(4096, GIB))
+    """A journal file is sealed at this size and its messages are settled."""
+    journal_files_max: int = option(8, whole(1, 1024))
+    """With more sealed files than this, small partitions are settled too (docs/decisions/0003)."""
+    segment_min_bytes: int = option(MIB, size(0, GIB))
+    """A partition with less than this stays in the journal when others are settled."""
+    segment_max_bytes: int = option(128 * MIB, size(1024, GIB))
+    """A segment takes at most about this much journal."""
+    settle_after: float = option(86400.0, duration(0.01))
+    """Whatever is older than this is settled, however little it is."""
+    max_value_bytes: int = option(16 * MIB, size(1, GIB))
+    """The largest value of a message."""
+    max_key_bytes: int = option(64 * 1024, size(1, GIB))
+    """The largest key of a message."""
+    max_headers_bytes: int = option(64 * 1024, size(1, GIB))
+    """The most that the header names and values of a message may take together."""
+    max_batch_bytes: int = option(64 * MIB, size(1, GIB))
+    """The most that one batch may hold."""
+    max_partitions: int = option(1024, whole(1, PARTITIONS_MAX))
+    """The most partitions a topic may have."""
+    max_unwritten_bytes: int = option(256 * MIB, size(1, 2 * GIB))
+    """Messages waiting for the disk beyond this are refused."""
+    max_unsettled_bytes: int = option(2 * GIB, size(4096, 1 << 50))
+    """With this much journal waiting to be settled, publishes are refused."""
+    min_free_bytes: int = option(64 * MIB, size(0, 1 << 50))
+    """With less than this free on the disk, publishes are refused."""
+    max_dedupe_ids: int = option(1_000_000, whole(1, 1 << 40))
+    """Dedupe ids that a topic remembers; beyond it, publishes with a new id are refused."""
+    max_producers: int = option(100_000, whole(1, 1 << 40))
+    """Producers that a topic remembers; beyond it, the one idle for longest is forgotten."""
+    topic_defaults: TopicConfig = option(TopicConfig(), _topic_defaults)
+    """The configuration of topics that are created without one of their own."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> BrokerConfig:
+        """The configuration with `options` set over the defaults."""
+        return configure(cls(), options, "broker options")

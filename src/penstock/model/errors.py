@@ -1,0 +1,58 @@
+"""Every error that Penstock raises on purpose; each says what was wrong and what is allowed."""
+
+
+class PenstockError(Exception):
+    """The base of all errors of this package: catch it to catch them all."""
+
+
+class InvalidArgument(PenstockError, ValueError):
+    """An argument or option that can never be accepted as it is."""
+
+
+class LimitExceeded(InvalidArgument):
+    """A message, batch or topic larger than a configured limit."""
+
+
+class TopicNotFound(PenstockError, LookupError):
+    """The topic, or the partition of it, does not exist."""
+
+
+class TopicExists(PenstockError):
+    """`create_topic` was called for a topic that is already there."""
+
+
+class Overloaded(PenstockError):
+    """A bounded buffer is full: nothing was published; try again later."""
+
+
+class DiskFull(PenstockError):
+    """There is no room for new messages: nothing was published, reads go on."""
+
+
+class StaleSequence(PenstockError):
+    """A producer repeated a sequence number so old that its answer is forgotten."""
+
+
+class StorageFailed(PenstockError):
+    """The disk failed a write or a sync: writes are frozen until the broker is opened again.
+
+    What was being published at that moment may or may not be there after the restart.
+    """
+
+
+class DirectoryLocked(PenstockError):
+    """Another broker has this data directory open."""
+
+
+class BrokerClosed(PenstockError):
+    """The broker was closed; open the directory again to go on."""
+
+
+class CorruptData(PenstockError):
+    """Stored bytes do not match their checksum: nothing of them is served, nothing is thrown away."""
+
+    def __init__(self, name: str, position: int, problem: str) -> None:
+        super().__init__(f"{name} at byte {position}: {problem}")
+        self.name = name
+        self.position = position
+        self.problem = problem

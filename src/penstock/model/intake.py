@@ -1,0 +1,209 @@
+"""What publishers hand in, checked and turned into columns; every path in goes through here."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import msgspec
+
+from penstock.model.batch import Batch
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import InvalidArgument, LimitExceeded
+from penstock.model.message import Message
+from penstock.model.names import NORMAL, Priority, parse_priority
+from penstock.model.units import TIME_US_MAX, format_size, parse_duration, parse_time_us
+
+DEDUPE_ID_BYTES_MAX = 1024
+
+
+class Single(NamedTuple):
+    """One checked message."""
+
+    value: bytes
+    key: bytes | None
+    headers: dict[str, str] | None
+    priority: int
+    deliver_at_us: int  # 0: at once
+    dedupe_id: str | None
+
+    def size_bytes(self) -> int:
+        """What it counts against the limits on batches and buffers."""
+        return len(self.value) + (len(self.key) if self.key else 0) + _headers_bytes(self.headers)
+
+
+class Intake(NamedTuple):
+    """A checked batch; `partitions` says what the publisher asked for, message by message."""
+
+    batch: Batch
+    partitions: list[int | None] | None
+    size_bytes: int
+
+
+def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single:
+    """One message with everything checked; the error names the field and what is allowed."""
+    value, key, headers, priority = message.value, message.key, message.headers, message.priority
+    if type(value) is not bytes:
+        value = _to_bytes("value", value)
+    if len(value) > limits.max_value_bytes:
+        raise LimitExceeded(_too_large("the value", len(value), "max_value_bytes", limits.max_value_bytes))
+    return Single(
+        value,
+        None if key is None else _check_key(key, limits),
+        None if headers is None else _check_headers(headers, limits),
+        NORMAL if priority == "normal" else parse_priority(priority),
+        _due_time_us(message, now_us),
+        _check_dedupe_id(message.dedupe_id),
+    )
+
+
+def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConfig, now_us: int) -> Intake:
+    """A whole batch, checked column by column; an error says which message it is about."""
+    rows = messages if isinstance(messages, list) else list(messages)
+    types = set(map(type, rows))
+    if not types <= {Message, bytes, str}:
+        wrong = sorted(kind.__name__ for kind in types - {Message, bytes, str})
+        raise InvalidArgument(f"a batch holds Message, bytes or str, not {', '.join(wrong)}")
+    if types == {bytes}:
+        plain = cast("list[bytes]", rows)
+        intake = Intake(Batch(plain), None, sum(map(len, plain)))
+    elif types == {Message}:
+        intake = _columns(cast("list[Message]", rows), limits, now_us)
+    else:
+        intake = _columns([row if isinstance(row, Message) else Message(row) for row in rows], limits, now_us)
+    values = intake.batch.values
+    if values and max(map(len, values)) > limits.max_value_bytes:
+        _blame([Message(value) for value in values], limits, now_us)
+    if intake.size_bytes > limits.max_batch_bytes:
+        raise LimitExceeded(_too_large("the batch", intake.size_bytes, "max_batch_bytes", limits.max_batch_bytes))
+    return intake
+
+
+def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
+    count = len(rows)
+    if not count:
+        return Intake(Batch([]), None, 0)
+    values, keys, headers, priorities, delays, deliver_at, partitions, dedupe_ids = zip(
+        *map(msgspec.structs.astuple, rows), strict=True
+    )
+    try:
+        if set(map(type, values)) - {bytes}:
+            values = tuple(_to_bytes("value", value) for value in values)
+        batch = Batch(list(values))
+        size_bytes = sum(map(len, values))
+        if keys.count(None) != count:
+            batch.keys = [None if key is None else _check_key(key, limits) for key in keys]
+            size_bytes += sum(len(key) for key in batch.keys if key)
+        if headers.count(None) != count:
+            checked = [None if header is None else _check_headers(header, limits) for header in headers]
+            batch.headers = checked if any(checked) else None
+            size_bytes += sum(map(_headers_bytes, checked))
+        if priorities.count("normal") != count:
+            _set_priorities(batch, priorities)
+        if delays.count(None) != count or deliver_at.count(None) != count:
+            due_us = array("q", [_due_time_us(message, now_us) for message in rows])
+            batch.deliver_at = due_us if any(due_us) else None
+        if dedupe_ids.count(None) != count:
+            batch.dedupe_ids = [_check_dedupe_id(identity) for identity in dedupe_ids]
+    except (InvalidArgument, TypeError):
+        _blame(rows, limits, now_us)
+        raise
+    return Intake(batch, None if partitions.count(None) == count else list(partitions), size_bytes)
+
+
+def _blame(rows: list[Message], limits: BrokerConfig, now_us: int) -> None:
+    """Raise the error of the first message that has one, with its place in the batch."""
+    for row, message in enumerate(rows):
+        try:
+            check_message(message, limits, now_us)
+        except InvalidArgument as error:
+            raise type(error)(f"message {row} of the batch: {error}") from error
+
+
+def _set_priorities(batch: Batch, priorities: Sequence[Priority]) -> None:
+    lanes = {priority: parse_priority(priority) for priority in set(priorities)}
+    if len(set(lanes.values())) == 1:
+        batch.priority = lanes[priorities[0]]
+    else:
+        batch.priorities = bytes([lanes[priority] for priority in priorities])
+
+
+def batch_of(singles: list[Single]) -> Batch:
+    """Checked messages as one batch, with the columns that are uniform left out."""
+    if not singles:
+        return Batch([])
+    values, keys, headers, priorities, due, dedupe_ids = map(list, zip(*singles, strict=True))
+    uniform = min(priorities) == max(priorities)
+    return Batch(
+        values=values,
+        keys=keys if any(key is not None for key in keys) else None,
+        headers=headers if any(headers) else None,
+        priority=priorities[0] if uniform else NORMAL,
+        priorities=None if uniform else bytes(priorities),
+        deliver_at=array("q", due) if any(due) else None,
+        dedupe_ids=dedupe_ids if any(identity is not None for identity in dedupe_ids) else None,
+    )
+
+
+def _to_bytes(field: str, data: object) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise InvalidArgument(f"the {field} must be bytes or str, not {type(data).__name__}")
+
+
+def _check_key(key: object, limits: BrokerConfig) -> bytes:
+    data = _to_bytes("key", key)
+    if len(data) > limits.max_key_bytes:
+        raise LimitExceeded(_too_large("the key", len(data), "max_key_bytes", limits.max_key_bytes))
+    return data
+
+
+def _check_headers(headers: object, limits: BrokerConfig) -> dict[str, str] | None:
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(name, str) and isinstance(text, str) for name, text in headers.items()
+    ):
+        raise InvalidArgument("headers must map str to str")
+    size = _headers_bytes(headers)
+    if size > limits.max_headers_bytes:
+        raise LimitExceeded(_too_large("the headers", size, "max_headers_bytes", limits.max_headers_bytes))
+    return dict(headers) or None
+
+
+def _headers_bytes(headers: Mapping[str, str] | None) -> int:
+    if not headers:
+        return 0
+    try:
+        return sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"headers must be text that UTF-8 can hold: {error}") from error
+
+
+def _due_time_us(message: Message, now_us: int) -> int:
+    if message.delay is not None:
+        if message.deliver_at is not None:
+            raise InvalidArgument("give delay or deliver_at, not both")
+        due_us = now_us + round(parse_duration(message.delay) * 1_000_000)
+    elif message.deliver_at is not None:
+        due_us = parse_time_us(message.deliver_at)
+    else:
+        return 0
+    if due_us > TIME_US_MAX:
+        raise InvalidArgument("the delivery time lies after the year 9999")
+    return due_us if due_us > now_us else 0
+
+
+def _check_dedupe_id(identity: object) -> str | None:
+    if identity is None:
+        return None
+    if not isinstance(identity, str) or not 0 < len(identity.encode()) <= DEDUPE_ID_BYTES_MAX:
+        raise InvalidArgument(f"the dedupe_id must be text of 1 to {DEDUPE_ID_BYTES_MAX} bytes")
+    return identity
+
+
+def _too_large(what: str, size: int, option: str, limit: int) -> str:
+    return f"{what} has {format_size(size)}; the limit is {format_size(limit)} ({option})"

@@ -1,0 +1,33 @@
+"""Topic names and priority names: which are allowed and what they mean."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.model.errors import InvalidArgument
+
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+PRIORITIES = {"critical": 0, "high": 64, "normal": 128, "low": 192, "background": 255}
+NORMAL = PRIORITIES["normal"]
+
+Priority = int | str
+
+
+def check_topic_name(name: object) -> str:
+    """The name itself, when it may name a topic."""
+    if isinstance(name, str) and TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+        return name
+    shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}…"
+    raise InvalidArgument(
+        f"{shown} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
+    )
+
+
+def parse_priority(value: object) -> int:
+    """The lane number of a priority given by number or name; lower numbers are delivered first."""
+    if isinstance(value, str) and value in PRIORITIES:
+        return PRIORITIES[value]
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
+        return value
+    names = ", ".join(f"{name} ({number})" for name, number in PRIORITIES.items())
+    raise InvalidArgument(f"{value!r} is not a priority: give 0 (first) to 255 (last), or one of {names}")

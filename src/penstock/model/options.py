@@ -1,0 +1,96 @@
+"""Options given by name, checked all at once: every problem is named, with the nearest known name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.units import parse_duration, parse_size
+
+Config = TypeVar("Config")
+
+
+def option(default: Any, parse: Callable[[object], Any]) -> Any:
+    """A field of a configuration dataclass, with the parser that checks what users write."""
+    return dataclasses.field(default=default, metadata={"parse": parse})
+
+
+def configure(base: Config, options: Mapping[str, object], what: str) -> Config:
+    """`base` with the options set over it; raises one InvalidArgument that lists every problem."""
+    fields = {field.name: field for field in dataclasses.fields(base)}  # type: ignore[arg-type]
+    problems: list[str] = []
+    changes: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            problems.append(f"{name}: unknown option" + (f", did you mean {near[0]}?" if near else ""))
+            continue
+        try:
+            changes[name] = fields[name].metadata["parse"](value)
+        except InvalidArgument as error:
+            problems.append(f"{name}: {error}")
+    if problems:
+        raise InvalidArgument(f"{what}: " + "; ".join(problems))
+    return dataclasses.replace(base, **changes)  # type: ignore[type-var]
+
+
+def whole(low: int, high: int) -> Callable[[object], int]:
+    """A parser of whole numbers in a range."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        raise InvalidArgument(f"{value!r} is not a whole number from {low} to {high}")
+
+    return parse
+
+
+def size(low: int, high: int) -> Callable[[object], int]:
+    """A parser of sizes in a range of bytes."""
+
+    def parse(value: object) -> int:
+        count = parse_size(value)
+        if low <= count <= high:
+            return count
+        raise InvalidArgument(f"{value!r} is not between {low} and {high} bytes")
+
+    return parse
+
+
+def duration(low: float = 0.0) -> Callable[[object], float]:
+    """A parser of durations of at least `low` seconds."""
+
+    def parse(value: object) -> float:
+        seconds = parse_duration(value)
+        if seconds >= low:
+            return seconds
+        raise InvalidArgument(f"{value!r} is shorter than {low} s")
+
+    return parse
+
+
+def choice(*names: str) -> Callable[[object], str]:
+    """A parser of one of a few names."""
+
+    def parse(value: object) -> str:
+        if value in names:
+            return str(value)
+        raise InvalidArgument(f"{value!r} is not one of {', '.join(names)}")
+
+    return parse
+
+
+def optional(parse: Callable[[object], Any]) -> Callable[[object], Any]:
+    """A parser that also takes None: the option is off."""
+    return lambda value: None if value is None else parse(value)
+
+
+def text(value: object) -> str:
+    """A parser of non-empty text, also from a path object."""
+    shown = str(value) if value is not None else ""
+    if shown:
+        return shown
+    raise InvalidArgument(f"{value!r} is not a path")

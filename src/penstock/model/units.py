@@ -1,0 +1,101 @@
+"""Durations, sizes and times as people write them, turned into numbers.
+
+>>> parse_duration("1h30m"), parse_duration(2.5), parse_size("64MiB"), parse_size("10GB")
+(5400.0, 2.5, 67108864, 10000000000)
+>>> parse_time_us("2026-01-01T00:00:00Z")
+1767225600000000
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from penstock.model.errors import InvalidArgument
+
+Duration = float | int | str | timedelta
+Size = int | str
+Time = datetime | float | int | str
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)")
+_BYTES = {
+    "": 1,
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+TIME_US_MAX = 253_402_300_799_999_999  # the last microsecond of the year 9999
+
+
+def parse_duration(value: object) -> float:
+    """Seconds, from a number, a timedelta, or text such as `30s`, `250ms`, `1h30m`, `7d`."""
+    seconds: float | None = None
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str):
+        parts = _DURATION_PART.findall(value)
+        if parts and "".join(number + unit for number, unit in parts) == value.strip():
+            seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if seconds is None or not 0 <= seconds < 1e12:
+        raise InvalidArgument(
+            f"{value!r} is not a duration: give seconds, a timedelta, or text such as '250ms', '30s', '1h30m', '7d'"
+        )
+    return seconds
+
+
+def parse_size(value: object) -> int:
+    """Bytes, from a whole number or text such as `64MiB`, `10GB`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or match[2] not in _BYTES:
+        raise InvalidArgument(f"{value!r} is not a size: give bytes, or text such as '64KiB', '16MiB', '10GB'")
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def parse_time_us(value: object) -> int:
+    """Microseconds since 1970, from an aware datetime, epoch seconds, or ISO 8601 text with a zone."""
+    moment: datetime | None = None
+    if isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= TIME_US_MAX / 1e6:
+        return round(value * 1_000_000)
+    if moment is None or moment.tzinfo is None or moment < _EPOCH:
+        raise InvalidArgument(
+            f"{value!r} is not a point in time: give a datetime with a time zone, seconds since 1970, "
+            "or ISO 8601 text such as '2026-01-31T12:00:00Z'"
+        )
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def to_datetime(time_us: int) -> datetime:
+    """The UTC datetime of a stored time, exact to the microsecond."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def format_size(count: int) -> str:
+    """A size for people: `16 MiB`, `1.5 GiB`, `200 B`."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"

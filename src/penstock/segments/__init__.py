@@ -1,0 +1,8 @@
+"""Settled data: immutable Parquet files, one partition each, that any Parquet reader understands.
+
+Everything that needs pyarrow is imported by the modules here, so that `import penstock` does without it.
+"""
+
+from penstock.segments.info import SegmentInfo, segment_name
+
+__all__ = ["SegmentInfo", "segment_name"]

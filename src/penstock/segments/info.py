@@ -1,0 +1,38 @@
+"""What the broker remembers of a segment, so that it opens the file only to read it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One Parquet file of one log."""
+
+    base: int
+    """The first offset in it."""
+    end: int
+    """The offset behind the last one in it."""
+    rows: int
+    """Fewer than end - base only where a repair left a gap."""
+    size_bytes: int
+    first_us: int
+    """The lowest timestamp in it (not always the first: clocks step back)."""
+    last_us: int
+    """The highest timestamp in it."""
+    due_us: int
+    """The latest delivery time of its messages; 0 if none was delayed."""
+    footer_bytes: int
+    """The file from here to its end counts as footer, with its own checksum."""
+    footer_crc: int
+    archived: bool = False
+    """Whether it lies in the topic's archive."""
+
+
+def segment_name(topic: str, table: str, partition: int, base: int) -> str:
+    """Where a segment lies: `topics/orders/messages/2/00000000000000045678.parquet`."""
+    return f"topics/{topic}/{table}/{partition}/{base:020d}.parquet"
+
+
+def archived_name(topic: str, table: str, partition: int, base: int) -> str:
+    """Where it lies below the archive directory."""
+    return f"{topic}/{table}/{partition}/{base:020d}.parquet"

@@ -1,0 +1,142 @@
+"""Reading a segment: only the row groups that can hold what is asked for, each checked before it is used."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from google_crc32c import value as crc32c
+
+from penstock.model.errors import CorruptData
+from penstock.segments.info import SegmentInfo
+from penstock.segments.schema import POSITION, TIMESTAMP
+from penstock.segments.window import OFFSET_MAX, Window
+from penstock.segments.writer import ROW_GROUPS_KEY
+from penstock.storage import File, Storage
+
+
+class SegmentReader:
+    """An open segment."""
+
+    def __init__(self, storage: Storage, name: str, table: str, info: SegmentInfo) -> None:
+        self._bytes = _CheckedBytes(storage.open(name), name, info)
+        self._position, self._time = POSITION[table], TIMESTAMP[table]
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + self._bytes.footer))
+            self._bytes.learn(json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()]))
+            self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata)
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            self._bytes.close_file()
+            raise CorruptData(name, info.size_bytes - info.footer_bytes, f"not a segment: {error}") from error
+        self.row_groups_read = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bytes.close_file()
+
+    def tables(self, window: Window) -> Iterator[pa.Table]:
+        """The rows inside the window, a table for each row group that holds some."""
+        metadata = self._parquet.metadata
+        columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
+        position, time = columns[self._position], columns[self._time]
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            offsets, times = group.column(position).statistics, group.column(time).statistics
+            if window.meets(offsets.min_raw, offsets.max_raw, times.min_raw, times.max_raw):
+                self.row_groups_read += 1
+                table = self._cut(self._read(number), window)
+                if len(table):
+                    yield table
+
+    def verify(self) -> None:
+        """Read everything; raises CorruptData where a checksum does not match."""
+        for number in range(self._parquet.metadata.num_row_groups):
+            self._read(number)
+
+    def _read(self, number: int) -> pa.Table:
+        try:
+            return self._parquet.read_row_group(number)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error.__cause__ or error.__context__, CorruptData):
+                raise (error.__cause__ or error.__context__) from None  # type: ignore[misc]
+            raise CorruptData(self._bytes.name, 0, f"row group {number}: {error}") from error
+
+    def _cut(self, table: pa.Table, window: Window) -> pa.Table:
+        offsets = table.column(self._position)
+        if offsets[0].as_py() < window.start or offsets[-1].as_py() >= window.end:
+            table = table.filter(
+                pc.and_(pc.greater_equal(offsets, window.start), pc.less(offsets, min(window.end, OFFSET_MAX)))
+            )
+        if window.timed and len(table):
+            times = table.column(self._time).cast(pa.int64())
+            table = table.filter(pc.and_(pc.greater_equal(times, window.from_us), pc.less(times, window.to_us)))
+        return table
+
+
+class _CheckedBytes(io.RawIOBase):
+    """The file as Arrow sees it: regions (row groups, footer) are read whole and checked before a byte is given."""
+
+    def __init__(self, file: File, name: str, info: SegmentInfo) -> None:
+        self._file, self.name, self._size = file, name, info.size_bytes
+        start = info.size_bytes - info.footer_bytes
+        self.footer = self._load(start, info.size_bytes, info.footer_crc, "the footer")
+        self._regions: list[tuple[int, int, int]] = []  # (start, end, crc)
+        self._loaded: tuple[int, int, bytes] = (0, 0, b"")
+        self._at = 0
+
+    def learn(self, marks: list[tuple[int, int]]) -> None:
+        """Take the row groups' ends and checksums from the footer."""
+        start = 0
+        for end, crc in marks:
+            self._regions.append((start, end, crc))
+            start = end
+
+    def _load(self, start: int, end: int, crc: int, what: str) -> bytes:
+        data = self._file.read(start, end - start)
+        if len(data) != end - start or crc32c(data) != crc:
+            raise CorruptData(self.name, start, f"{what} does not match its checksum")
+        return data
+
+    def _region(self, position: int) -> tuple[int, int, bytes]:
+        start, end, _ = self._loaded
+        if not start <= position < end:
+            for number, (start, end, crc) in enumerate(self._regions):
+                if start <= position < end:
+                    self._loaded = (start, end, self._load(start, end, crc, f"row group {number}"))
+                    break
+            else:
+                raise CorruptData(self.name, position, "a read outside of all row groups")
+        return self._loaded
+
+    def read(self, size: int = -1) -> bytes:
+        size = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        if size <= 0:
+            return b""
+        start, end, data = self._region(self._at)
+        piece = data[self._at - start : min(self._at + size, end) - start]
+        self._at += len(piece)
+        return piece if len(piece) == size else piece + self.read(size - len(piece))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close_file(self) -> None:
+        """Give the descriptor back; Arrow's own `close` leaves it to us."""
+        self._file.close()

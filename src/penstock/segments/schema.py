@@ -1,0 +1,133 @@
+"""The columns of the Parquet files, and rows between Python and Arrow."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.model.batch import Batch
+from penstock.model.events import Event, EventKind
+from penstock.model.names import NORMAL
+from penstock.segments.window import Rows
+
+TIME = pa.timestamp("us", tz="UTC")
+
+MESSAGES = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", TIME, nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("headers", pa.map_(pa.string(), pa.string())),
+        pa.field("priority", pa.int16(), nullable=False),
+        pa.field("deliver_at", TIME),
+        pa.field("dedupe_id", pa.string()),
+        pa.field("partition", pa.int32(), nullable=False),
+    ]
+)
+EVENTS = pa.schema(
+    [
+        pa.field("event", pa.int64(), nullable=False),
+        pa.field("time", TIME, nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("group", pa.string()),
+        pa.field("consumer", pa.string()),
+        pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("partition", pa.int32(), nullable=False),
+    ]
+)
+SCHEMAS = {"messages": MESSAGES, "events": EVENTS}
+POSITION = {"messages": "offset", "events": "event"}
+TIMESTAMP = {"messages": "timestamp", "events": "time"}
+
+
+def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
+    """Rows as an Arrow batch with the columns of a segment."""
+    batch, count = rows.batch, len(rows.offsets)
+    headers = None if batch.headers is None else [list(h.items()) if h else None for h in batch.headers]
+    due = None if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at]
+    priorities = (
+        pa.repeat(pa.scalar(batch.priority, pa.int16()), count)
+        if batch.priorities is None
+        else pa.array(array("h", batch.priorities), pa.int16())
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            _integers(rows.offsets),
+            _integers(rows.timestamps_us).cast(TIME),
+            _column(batch.keys, count, pa.binary()),
+            pa.array(batch.values, pa.binary()),
+            _column(headers, count, MESSAGES.field("headers").type),
+            priorities,
+            _column(due, count, TIME),
+            _column(batch.dedupe_ids, count, pa.string()),
+            pa.repeat(pa.scalar(partition, pa.int32()), count),
+        ],
+        schema=MESSAGES,
+    )
+
+
+def messages_from_arrow(table: pa.Table) -> Rows:
+    """The rows of a segment's table, as Python values."""
+    column = table.column
+    priorities = column("priority").to_pylist()
+    keys, headers = column("key"), column("headers")
+    due, dedupe_ids = column("deliver_at"), column("dedupe_id")
+    uniform = min(priorities, default=NORMAL) == max(priorities, default=NORMAL)
+    batch = Batch(
+        values=column("value").to_pylist(),
+        keys=None if keys.null_count == len(table) else keys.to_pylist(),
+        headers=None
+        if headers.null_count == len(table)
+        else [None if pairs is None else dict(pairs) for pairs in headers.to_pylist()],
+        priority=(priorities[0] if priorities else NORMAL) if uniform else NORMAL,
+        priorities=None if uniform else bytes(priorities),
+        deliver_at=None
+        if due.null_count == len(table)
+        else array("q", [time_us or 0 for time_us in due.cast(pa.int64()).to_pylist()]),
+        dedupe_ids=None if dedupe_ids.null_count == len(table) else dedupe_ids.to_pylist(),
+    )
+    return Rows(column("offset").to_pylist(), column("timestamp").cast(pa.int64()).to_pylist(), batch)
+
+
+def events_to_arrow(base: int, events: list[Event], partition: int) -> pa.RecordBatch:
+    """Events as an Arrow batch with the columns of a segment."""
+    return pa.RecordBatch.from_arrays(
+        [
+            _integers(range(base, base + len(events))),
+            _integers([event.time_us for event in events]).cast(TIME),
+            pa.array([str(event.kind) for event in events], pa.string()),
+            _integers([event.offset for event in events]),
+            _integers([event.count for event in events]),
+            pa.array([event.group for event in events], pa.string()),
+            pa.array([event.consumer for event in events], pa.string()),
+            pa.array([event.attempt for event in events], pa.int32()),
+            pa.array([event.detail for event in events], pa.string()),
+            pa.repeat(pa.scalar(partition, pa.int32()), len(events)),
+        ],
+        schema=EVENTS,
+    )
+
+
+def events_from_arrow(table: pa.Table) -> list[Event]:
+    """The events of a segment's table."""
+    times = table.column("time").cast(pa.int64()).to_pylist()
+    names = ("kind", "offset", "count", "group", "consumer", "attempt", "detail")
+    columns = [table.column(name).to_pylist() for name in names]
+    return [
+        Event(EventKind(kind), time_us, *rest)
+        for time_us, (kind, *rest) in zip(times, zip(*columns, strict=True), strict=True)
+    ]
+
+
+def _integers(numbers: Sequence[int]) -> pa.Array:
+    return pa.array(array("q", numbers), pa.int64())
+
+
+def _column(values: Sequence[object] | None, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(count, kind) if values is None else pa.array(values, kind)

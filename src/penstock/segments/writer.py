@@ -1,0 +1,131 @@
+"""Writing a segment: Arrow batches in, the bytes of a Parquet file out.
+
+Every byte of the file is under a checksum: each row group's in the file's own metadata
+(`penstock.row_groups`: end position and CRC-32C of each), the footer's in the broker's checkpoint.
+Parquet's page checksums are written too, for readers that know nothing of ours.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from google_crc32c import extend as crc32c_extend
+
+from penstock.segments.info import SegmentInfo
+from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
+
+ROW_GROUP_ROWS = 32_768
+ROW_GROUP_BYTES = 8 << 20
+ROW_GROUPS_KEY = "penstock.row_groups"
+
+
+class _Sink(io.RawIOBase):
+    """Collects what the Parquet writer writes, with a running checksum since the last mark."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.position = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        chunk = bytes(data)  # type: ignore[call-overload]
+        self.chunks.append(chunk)
+        self.position += len(chunk)
+        self.crc = crc32c_extend(self.crc, chunk)
+        return len(chunk)
+
+    def tell(self) -> int:
+        return self.position
+
+    def mark(self) -> tuple[int, int]:
+        """The position and the checksum of everything since the last mark."""
+        crc, self.crc = self.crc, 0
+        return self.position, crc
+
+
+def write_segment(
+    table: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]
+) -> tuple[list[bytes], SegmentInfo]:
+    """The file's bytes and what to remember of it; the batches are in order and not empty."""
+    sink = _Sink()
+    summary = _Summary(table)
+    position_column, time_column = POSITION[table], TIMESTAMP[table]
+    writer = pq.ParquetWriter(
+        pa.PythonFile(sink, mode="w"),
+        SCHEMAS[table].with_metadata({"penstock.topic": topic, "penstock.partition": str(partition)}),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["priority", "partition", "kind", "group", "consumer", "attempt"],
+        column_encoding={position_column: "DELTA_BINARY_PACKED", time_column: "DELTA_BINARY_PACKED"},
+        write_statistics=[position_column, time_column, "key", "priority", "deliver_at", "partition", "kind", "group"],
+        write_page_checksum=True,
+        store_schema=True,
+    )
+    marks: list[tuple[int, int]] = []
+    for group in _row_groups(batches):
+        writer.write_table(group, row_group_size=len(group))
+        marks.append(sink.mark())
+        summary.add(group)
+    writer.add_key_value_metadata({ROW_GROUPS_KEY: json.dumps(marks)})
+    writer.close()
+    size_bytes, footer_crc = sink.mark()
+    return sink.chunks, summary.info(size_bytes, size_bytes - marks[-1][0], footer_crc)
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.Table]:
+    """Batches put together, or cut, to row groups of about the same size."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for whole in batches:
+        for start in range(0, len(whole), ROW_GROUP_ROWS):
+            batch = whole.slice(start, ROW_GROUP_ROWS)
+            if waiting and (rows + len(batch) > ROW_GROUP_ROWS or size + batch.nbytes > ROW_GROUP_BYTES):
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(batch)
+            rows += len(batch)
+            size += batch.nbytes
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+class _Summary:
+    """Gathers what SegmentInfo tells."""
+
+    def __init__(self, table: str) -> None:
+        self._position, self._time = POSITION[table], TIMESTAMP[table]
+        self._rows = self._due_us = 0
+        self._base = self._end = self._first_us = self._last_us = -1
+
+    def add(self, group: pa.Table) -> None:
+        times = pc.min_max(group.column(self._time).cast(pa.int64()))
+        first_us, last_us = times["min"].as_py(), times["max"].as_py()
+        if self._rows == 0:
+            self._base, self._first_us, self._last_us = group.column(self._position)[0].as_py(), first_us, last_us
+        self._rows += len(group)
+        self._end = group.column(self._position)[-1].as_py() + 1
+        self._first_us, self._last_us = min(self._first_us, first_us), max(self._last_us, last_us)
+        if "deliver_at" in group.column_names:
+            due_us = pc.max(group.column("deliver_at").cast(pa.int64())).as_py()
+            self._due_us = max(self._due_us, due_us or 0)
+
+    def info(self, size_bytes: int, footer_bytes: int, footer_crc: int) -> SegmentInfo:
+        return SegmentInfo(
+            base=self._base,
+            end=self._end,
+            rows=self._rows,
+            size_bytes=size_bytes,
+            first_us=self._first_us,
+            last_us=self._last_us,
+            due_us=self._due_us,
+            footer_bytes=footer_bytes,
+            footer_crc=footer_crc,
+        )

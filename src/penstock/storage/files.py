@@ -1,0 +1,149 @@
+"""The real file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.model.errors import DirectoryLocked
+from penstock.storage.interface import Buffer
+
+_BUFFERS_MAX = 1024  # what one pwritev takes (IOV_MAX on Linux)
+_JOIN_BYTES_MAX = 64 * 1024  # below this, copying is cheaper than a long vector
+
+
+class OpenFile:
+    """A file by its descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        for start in range(0, len(buffers), _BUFFERS_MAX):
+            part = buffers[start : start + _BUFFERS_MAX]
+            length = sum(map(len, part))
+            if length <= _JOIN_BYTES_MAX:
+                part = [b"".join(part)]
+            written = os.pwritev(self._fd, part, position)
+            if written < length:
+                self._write_rest(position + written, memoryview(b"".join(part))[written:])
+            position += length
+        return position
+
+    def _write_rest(self, position: int, rest: memoryview) -> None:
+        while rest:
+            written = os.pwrite(self._fd, rest, position)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk took no bytes")
+            rest = rest[written:]
+            position += written
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        while 0 < len(data) < length:
+            more = os.pread(self._fd, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class FileStorage:
+    """A directory of the machine; made when it is missing."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = Path(path).absolute()
+        self._lock_fd: int | None = None
+        self._make(self._root)
+
+    def create(self, name: str) -> OpenFile:
+        path = self._root / name
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            return OpenFile(os.open(path, flags, 0o644))
+        except FileNotFoundError:
+            self._make(path.parent)
+            return OpenFile(os.open(path, flags, 0o644))
+
+    def open(self, name: str) -> OpenFile:
+        return OpenFile(os.open(self._root / name, os.O_RDWR | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self._root / old, self._root / new)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._root / name)
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root / directory))
+        except FileNotFoundError:
+            return []
+
+    def sync_directory(self, directory: str) -> None:
+        _sync_path(self._root / directory)
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self._root)
+        return status.f_bavail * status.f_frsize
+
+    def elsewhere(self, path: str) -> FileStorage:
+        return FileStorage(path)
+
+    def lock(self) -> None:
+        fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise DirectoryLocked(
+                f"{self._root} is in use by another broker"
+                + (f" (process {owner})" if owner else "")
+                + ": a data directory has one owner at a time; close that broker, or talk to it"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = fd
+
+    def close(self) -> None:
+        fd, self._lock_fd = self._lock_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def _make(self, path: Path) -> None:
+        """Make a directory and what is above it, each durable before the next."""
+        if not path.is_dir():
+            self._make(path.parent)
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+            _sync_path(path.parent)
+
+
+def _sync_path(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

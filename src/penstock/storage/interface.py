@@ -1,0 +1,70 @@
+"""The storage seam: everything that the journal and the segments ask of a disk.
+
+Names are relative paths with `/`. The interface is as low as the guarantees of a real disk, on purpose:
+a written byte is durable only after `File.sync`, a created, renamed or removed name only after
+`Storage.sync_directory`. So a test can lose exactly what a power cut would lose.
+Failures are `OSError`s, as the operating system gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | memoryview
+
+
+class File(Protocol):
+    """An open file, read and written by position."""
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        """Write the buffers one after the other; the position behind the last byte."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Return once everything written is on the disk."""
+
+    def truncate(self, length: int) -> None:
+        """Cut the file to this many bytes."""
+
+    def size(self) -> int:
+        """How many bytes the file has."""
+
+    def close(self) -> None:
+        """Give the descriptor back; closing twice is harmless."""
+
+
+class Storage(Protocol):
+    """A directory of files that belongs to one broker."""
+
+    def create(self, name: str) -> File:
+        """A new, empty file; an old one of that name is emptied. Missing directories are made."""
+
+    def open(self, name: str) -> File:
+        """An existing file, to read and to write."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of any file that has it."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+
+    def list(self, directory: str) -> list[str]:
+        """The names of what is in a directory, in order; none when there is no such directory."""
+
+    def sync_directory(self, directory: str) -> None:
+        """Return once every create, rename and remove in the directory is on the disk."""
+
+    def free_bytes(self) -> int:
+        """How much more the disk can take."""
+
+    def elsewhere(self, path: str) -> Storage:
+        """The storage of another directory, such as an archive."""
+
+    def lock(self) -> None:
+        """Keep every other process out, or raise DirectoryLocked."""
+
+    def close(self) -> None:
+        """Let the lock go."""

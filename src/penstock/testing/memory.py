@@ -1,0 +1,88 @@
+"""A disk in memory: fast, gone when the process ends."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from penstock.model.errors import DirectoryLocked
+from penstock.storage.interface import Buffer
+
+
+class MemoryFile:
+    """An open file; several may be open on the same bytes."""
+
+    def __init__(self, content: bytearray) -> None:
+        self.content = content
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        data = b"".join(buffers)
+        if position > len(self.content):
+            self.content.extend(bytes(position - len(self.content)))
+        self.content[position : position + len(data)] = data
+        return position + len(data)
+
+    def read(self, position: int, length: int) -> bytes:
+        return bytes(self.content[position : position + length])
+
+    def sync(self) -> None:
+        """Memory is as durable as it gets at once."""
+
+    def truncate(self, length: int) -> None:
+        del self.content[length:]
+
+    def size(self) -> int:
+        return len(self.content)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class MemoryStorage:
+    """Files as byte arrays by name. Closing a broker and opening another on it is a clean restart."""
+
+    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.contents: dict[str, bytearray] = {}
+        self._locked = False
+        self._others: dict[str, MemoryStorage] = {}
+
+    def create(self, name: str) -> MemoryFile:
+        self.contents[name] = bytearray()
+        return MemoryFile(self.contents[name])
+
+    def open(self, name: str) -> MemoryFile:
+        if name not in self.contents:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        return MemoryFile(self.contents[name])
+
+    def rename(self, old: str, new: str) -> None:
+        if old not in self.contents:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self.contents[new] = self.contents.pop(old)
+
+    def remove(self, name: str) -> None:
+        self.contents.pop(name, None)
+
+    def list(self, directory: str) -> list[str]:
+        prefix = f"{directory}/" if directory else ""
+        return sorted({name[len(prefix) :].split("/")[0] for name in self.contents if name.startswith(prefix)})
+
+    def sync_directory(self, directory: str) -> None:
+        """Names are as durable as they get at once."""
+
+    def free_bytes(self) -> int:
+        return self.capacity_bytes - sum(map(len, self.contents.values()))
+
+    def elsewhere(self, path: str) -> MemoryStorage:
+        if path not in self._others:
+            self._others[path] = type(self)()
+        return self._others[path]
+
+    def lock(self) -> None:
+        if self._locked:
+            raise DirectoryLocked("this memory storage is in use by another broker")
+        self._locked = True
+
+    def close(self) -> None:
+        self._locked = False
