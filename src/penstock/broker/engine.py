@@ -58,7 +58,7 @@ class Engine:
             self.recovery = state.report
             self._checkpoint_number = state.checkpoint_number
             self.journal = Journal(storage, config, state.broker, self.lock, state.files, state.next_sequence)
-            self._guard = DiskGuard(storage, config, self.clock, self.journal)
+            self._guard = DiskGuard(storage, config, self.journal)
             self._open_singles: dict[Log, SinglesBlock] = {}
             self._open_commit: Commit | None = None
             self.closed = False
@@ -76,7 +76,7 @@ class Engine:
         single = check_message(message, self.config, now_us)
         size_bytes = single.size_bytes()
         with self.lock:
-            self._check_writable(size_bytes)
+            self._check_writable(size_bytes, now_us)
             topic = self._topic_to_publish(topic_name, (message.partition,), now_us)
             if single.dedupe_id is not None:
                 found = self._find_duplicate(topic, single.dedupe_id, now_us)
@@ -111,7 +111,7 @@ class Engine:
         intake = check_messages(messages, self.config, now_us)
         _check_producer(intake.batch, producer, sequence)
         with self.lock:
-            self._check_writable(intake.size_bytes)
+            self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:
                 return MessageIds(check_topic_name(topic_name), []), None
             topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
@@ -211,11 +211,11 @@ class Engine:
             self._open_singles.clear()
         return self._open_singles.get(log)
 
-    def _check_writable(self, size_bytes: int) -> None:
+    def _check_writable(self, size_bytes: int, now_us: int) -> None:
         if self.closed:
             raise BrokerClosed("the broker is closed")
         self.journal.check_writable(size_bytes)
-        self._guard.check(size_bytes)
+        self._guard.check(size_bytes, now_us)
 
     # Topics.
 
@@ -230,16 +230,20 @@ class Engine:
         """Make a topic by hand, with options of its own."""
         check_topic_name(name)
         config = TopicConfig.parse(options, self.config.topic_defaults)
+        now_us = self.clock.wall_us()
         with self.lock:
-            self._check_writable(0)
+            self._check_writable(0, now_us)
             if name in self.catalog.by_name:
                 raise TopicExists(f"the topic {name!r} exists already")
-            return self._create(name, config, self.clock.wall_us())
+            return self._create(name, config, now_us)
 
     def delete_topic(self, name: str) -> Commit:
         """Delete a topic and its messages; what is in its archive stays there."""
+        now_us = self.clock.wall_us()
         with self.lock:
-            self._check_writable(0)
+            if self.closed:
+                raise BrokerClosed("the broker is closed")
+            self.journal.check_writable(0)
             topic = self.topic(name)
             if topic.deleting:
                 raise TopicNotFound(f"the topic {name!r} is being deleted")
@@ -254,7 +258,7 @@ class Engine:
             def keep() -> None:
                 topic.deleting = False
 
-            return self.journal.gather(TopicBlock(topic.id, record, self.clock.wall_us(), delete, keep), 0)
+            return self.journal.gather(TopicBlock(topic.id, record, now_us, delete, keep), 0)
 
     def _topic_to_publish(self, name: str, asked: Iterable[object], now_us: int) -> Topic:
         """The topic, made if it is new; nothing is made when a partition that is asked for cannot be."""

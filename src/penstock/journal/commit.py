@@ -41,7 +41,7 @@ class Commit:
         self._done = False
         self._error: PenstockError | None = None
         self._event: threading.Event | None = None
-        self._callbacks: list[Callable[[], None]] | None = None
+        self._callbacks: list[Callable[[], object]] | None = None
         self.synced = False  # whether it was on disk when it was acknowledged
 
     @property
@@ -64,7 +64,7 @@ class Commit:
             event = self._event
         event.wait()
 
-    def on_done(self, callback: Callable[[], None]) -> None:
+    def on_done(self, callback: Callable[[], object]) -> None:
         """Call back, from the thread that commits, once the outcome is known; at once if it is."""
         with self._lock:
             if not self._done:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from penstock.journal.layout import FILE_HEADER_BYTES, FileHeader, encode_file_header, file_name, mark_of
 from penstock.model.units import TIME_US_MAX
 from penstock.storage import File, Storage
 
 SPARES_MAX = 2
 SPARE = ".spare"
+RESERVE_BYTES = 1 << 20
+_ZEROS = bytes(RESERVE_BYTES)
 
 
 class JournalFile:
@@ -24,6 +24,7 @@ class JournalFile:
         "mark",
         "oldest_us",
         "owners",
+        "reserved_end",
         "sequence",
         "synced_end",
     )
@@ -34,6 +35,7 @@ class JournalFile:
         self.mark = mark
         self.end = end  # behind the last group
         self.synced_end = end
+        self.reserved_end = end  # up to here the file has space on the disk: writing there syncs faster
         self.live_bytes = 0  # of blocks that are neither settled nor carried elsewhere
         self.oldest_us = TIME_US_MAX  # the lowest timestamp of its blocks
         self.owners: set[object] = set()  # the logs that have, or had, blocks in it
@@ -45,6 +47,11 @@ class JournalFile:
         self.live_bytes += length
         self.oldest_us = min(self.oldest_us, timestamp_us)
         self.owners.add(owner)
+
+    def reserve(self, end: int) -> None:
+        """Fill the file with zeros ahead of small writes that would make it grow with every sync."""
+        if end > self.reserved_end and end - self.end <= RESERVE_BYTES // 16:
+            self.reserved_end = self.handle.write(max(self.reserved_end, end), [_ZEROS])
 
     def pin(self) -> None:
         """Keep the bytes readable; called under the state lock."""
@@ -77,12 +84,10 @@ class JournalDirectory:
     def create(self, sequence: int, previous: JournalFile | None) -> JournalFile:
         """The next file, with its header written; it is durable with the first group that is synced."""
         name = file_name(sequence)
-        handle: File | None = None
         if self._spares:
-            with contextlib.suppress(OSError):
-                self._storage.rename(self._spares.pop(), name)
-                handle = self._storage.open(name)
-        if handle is None:
+            self._storage.rename(self._spares.pop(), name)
+            handle = self._storage.open(name)
+        else:
             handle = self._storage.create(name)
         try:
             header = FileHeader(
@@ -98,6 +103,7 @@ class JournalDirectory:
             raise
         file = JournalFile(handle, sequence, mark_of(self._broker, sequence), FILE_HEADER_BYTES)
         file.synced_end = 0
+        file.reserved_end = handle.size()
         return file
 
     def remove(self, sequence: int, size_bytes: int, reusable: bool) -> None:

@@ -230,6 +230,7 @@ class Journal:
             file = self._file_for(group.size_bytes)
             head = encode_group(file.mark, file.end, file.synced_end, entries)
             end = file.handle.write(file.end, [head, *itertools.chain.from_iterable(encoded)])
+            file.reserve(end)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
@@ -246,6 +247,7 @@ class Journal:
         if self._current is not None:
             self._current.handle.truncate(self._current.end)
             self._current.handle.sync()
+            self._current.reserved_end = self._current.end
 
     def _file_for(self, size_bytes: int) -> JournalFile:
         """The file to write to; a full one is sealed and the next begun."""

@@ -48,7 +48,7 @@ class BrokerConfig:
     """How one broker works; limits are there so that no buffer grows without end."""
 
     sync: str = option("always", choice("always", "interval", "never"))
-    """A publish is acknowledged after fdatasync (`always`); or once written, with a sync every now and then or never."""
+    """A publish is acknowledged after fdatasync (`always`); or once written, with a sync now and then or never."""
     sync_interval: float = option(0.1, duration(0.001))
     """How often `sync="interval"` syncs."""
     journal_file_bytes: int = option(64 * MIB, size(4096, GIB))

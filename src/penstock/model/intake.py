@@ -16,21 +16,27 @@ from penstock.model.names import NORMAL, Priority, parse_priority
 from penstock.model.units import TIME_US_MAX, format_size, parse_duration, parse_time_us
 
 DEDUPE_ID_BYTES_MAX = 1024
+_PLAIN = msgspec.structs.astuple(Message(b""))[1:]  # of a message that is nothing but a value
 
 
-class Single(NamedTuple):
+class Single(msgspec.Struct, frozen=True, gc=False):
     """One checked message."""
 
     value: bytes
-    key: bytes | None
-    headers: dict[str, str] | None
-    priority: int
-    deliver_at_us: int  # 0: at once
-    dedupe_id: str | None
+    key: bytes | None = None
+    headers: dict[str, str] | None = None
+    priority: int = NORMAL
+    deliver_at_us: int = 0  # 0: at once
+    dedupe_id: str | None = None
 
     def size_bytes(self) -> int:
         """What it counts against the limits on batches and buffers."""
-        return len(self.value) + (len(self.key) if self.key else 0) + _headers_bytes(self.headers)
+        size = len(self.value)
+        if self.key is not None:
+            size += len(self.key)
+        if self.headers is not None:
+            size += _headers_bytes(self.headers)
+        return size
 
 
 class Intake(NamedTuple):
@@ -43,16 +49,19 @@ class Intake(NamedTuple):
 
 def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single:
     """One message with everything checked; the error names the field and what is allowed."""
-    value, key, headers, priority = message.value, message.key, message.headers, message.priority
+    value = message.value
     if type(value) is not bytes:
         value = _to_bytes("value", value)
     if len(value) > limits.max_value_bytes:
         raise LimitExceeded(_too_large("the value", len(value), "max_value_bytes", limits.max_value_bytes))
+    if msgspec.structs.astuple(message)[1:] == _PLAIN:
+        return Single(value)
+    key, headers = message.key, message.headers
     return Single(
         value,
         None if key is None else _check_key(key, limits),
         None if headers is None else _check_headers(headers, limits),
-        NORMAL if priority == "normal" else parse_priority(priority),
+        parse_priority(message.priority),
         _due_time_us(message, now_us),
         _check_dedupe_id(message.dedupe_id),
     )
@@ -133,16 +142,18 @@ def batch_of(singles: list[Single]) -> Batch:
     """Checked messages as one batch, with the columns that are uniform left out."""
     if not singles:
         return Batch([])
-    values, keys, headers, priorities, due, dedupe_ids = map(list, zip(*singles, strict=True))
+    values, keys, headers, priorities, due, dedupe_ids = map(
+        list, zip(*map(msgspec.structs.astuple, singles), strict=True)
+    )
     uniform = min(priorities) == max(priorities)
     return Batch(
         values=values,
-        keys=keys if any(key is not None for key in keys) else None,
+        keys=None if keys.count(None) == len(keys) else keys,
         headers=headers if any(headers) else None,
         priority=priorities[0] if uniform else NORMAL,
         priorities=None if uniform else bytes(priorities),
         deliver_at=array("q", due) if any(due) else None,
-        dedupe_ids=dedupe_ids if any(identity is not None for identity in dedupe_ids) else None,
+        dedupe_ids=None if dedupe_ids.count(None) == len(dedupe_ids) else dedupe_ids,
     )
 
 

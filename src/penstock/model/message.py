@@ -15,7 +15,7 @@ from penstock.model.units import Duration, Time, to_datetime
 Data = bytes | str
 
 
-class MessageId(NamedTuple):
+class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
     """The place of a message, the same on every path.
 
     >>> str(MessageId("orders", 2, 45678))
