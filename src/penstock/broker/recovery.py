@@ -18,7 +18,7 @@ from penstock.journal import BlockEntry, BlockKind, scan_journal
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import bodies, decode_file_header, file_name, mark_of, sequence_of
 from penstock.model.batch import TAGS, decode_tags
-from penstock.model.config import PARTITIONS_MAX, BrokerConfig, TopicConfig
+from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import CorruptData
 from penstock.model.events import decode_events
 from penstock.model.message import IdRun
@@ -153,6 +153,8 @@ class _Replay:
         topic = self._state.catalog.by_id.get(entry.topic) or self._lost_topic(entry)
         if topic is None:
             return
+        if entry.partition >= len(topic.partitions):
+            topic.widen(entry.partition + 1)
         partition = topic.partitions[entry.partition]
         log = partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log()
         log.add(
@@ -186,7 +188,7 @@ class _Replay:
         """The topic of a block that nothing else speaks of: a repair lost its beginning; keep what is left."""
         if entry.topic < self._checkpoint.next_topic_id or entry.topic in self._deleted:
             return None
-        topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig(partitions=PARTITIONS_MAX))
+        topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig())
         self._state.catalog.add(topic)
         return topic
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 from zlib import crc32
 
@@ -160,6 +161,12 @@ class Topic:
         self.producers: ProducerHistories | None = None
         self.deleting = False  # its deletion is on the way to the disk
         self._turn = 0
+
+    def widen(self, partitions: int) -> None:
+        """Give it more partitions, empty ones."""
+        known = len(self.partitions)
+        self.partitions += [Partition(self, number, 0) for number in range(known, partitions)]
+        self.config = replace(self.config, partitions=partitions)
 
     def partition_of_key(self, key: bytes) -> int:
         """The partition that owns the key: ranges of a hash, so that a partition can be split later."""

@@ -49,6 +49,11 @@ class Commit:
         """Whether the outcome is known."""
         return self._done
 
+    @property
+    def failed(self) -> bool:
+        """Whether it is known to have failed."""
+        return self._error is not None
+
     def result(self) -> None:
         """Return if it is committed; raise what went wrong otherwise."""
         if self._error is not None:

@@ -13,6 +13,7 @@ from penstock.model.names import NORMAL
 from penstock.segments.window import Rows
 
 TIME = pa.timestamp("us", tz="UTC")
+_INT64 = pa.int64()
 
 MESSAGES = pa.schema(
     [
@@ -54,12 +55,12 @@ def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
     priorities = (
         pa.repeat(pa.scalar(batch.priority, pa.int16()), count)
         if batch.priorities is None
-        else pa.array(array("h", batch.priorities), pa.int16())
+        else pa.array(list(batch.priorities), pa.int16())
     )
     return pa.RecordBatch.from_arrays(
         [
             _integers(rows.offsets),
-            _integers(rows.timestamps_us).cast(TIME),
+            _times(rows.timestamps_us),
             _column(batch.keys, count, pa.binary()),
             pa.array(batch.values, pa.binary()),
             _column(headers, count, MESSAGES.field("headers").type),
@@ -100,7 +101,7 @@ def events_to_arrow(base: int, events: list[Event], partition: int) -> pa.Record
     return pa.RecordBatch.from_arrays(
         [
             _integers(range(base, base + len(events))),
-            _integers([event.time_us for event in events]).cast(TIME),
+            _times([event.time_us for event in events]),
             pa.array([str(event.kind) for event in events], pa.string()),
             _integers([event.offset for event in events]),
             _integers([event.count for event in events]),
@@ -125,8 +126,12 @@ def events_from_arrow(table: pa.Table) -> list[Event]:
     ]
 
 
-def _integers(numbers: Sequence[int]) -> pa.Array:
-    return pa.array(array("q", numbers), pa.int64())
+def _integers(numbers: Sequence[int], kind: pa.DataType = _INT64) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(array("q", numbers))])
+
+
+def _times(times_us: Sequence[int]) -> pa.Array:
+    return _integers(times_us, TIME)
 
 
 def _column(values: Sequence[object] | None, count: int, kind: pa.DataType) -> pa.Array:

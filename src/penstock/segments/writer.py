@@ -87,12 +87,13 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.Table]:
     for whole in batches:
         for start in range(0, len(whole), ROW_GROUP_ROWS):
             batch = whole.slice(start, ROW_GROUP_ROWS)
-            if waiting and (rows + len(batch) > ROW_GROUP_ROWS or size + batch.nbytes > ROW_GROUP_BYTES):
+            batch_bytes = batch.get_total_buffer_size()
+            if waiting and (rows + len(batch) > ROW_GROUP_ROWS or size + batch_bytes > ROW_GROUP_BYTES):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(batch)
             rows += len(batch)
-            size += batch.nbytes
+            size += batch_bytes
     if waiting:
         yield pa.Table.from_batches(waiting)
 

@@ -8,7 +8,8 @@ not at all, in any order; the same for unsynced creates, renames and removes. Al
     ...                            # run a broker on it
     storage = storage.crash()      # power cut: what a new broker would find
 
-`fail(operation, error)` makes operations fail: once, or always. A failed sync forgets that the writes
+`cut_power_after(n)` stops the disk in the middle of what the broker is doing. `fail(operation, error)` makes
+operations fail: once, or always. A failed sync forgets that the writes
 were not on disk, as Linux does: a later sync that succeeds says nothing of them.
 """
 
@@ -24,6 +25,7 @@ from penstock.storage.interface import Buffer
 from penstock.testing.memory import MemoryFile, MemoryStorage
 
 _SECTOR = 512
+_CHANGES = ("write", "sync", "truncate", "create", "rename", "remove", "sync_directory")
 
 Change = tuple[str, str, str, "Inode | None"]  # operation, name, new name, file
 
@@ -53,7 +55,8 @@ class FaultyFile(MemoryFile):
         try:
             self._storage.check("write", self._name)
         except OSError:
-            self._store(position, data[: self._storage.random.randrange(len(data) + 1)])
+            part = self._storage.random.choice((0, self._storage.random.randrange(len(data) + 1), len(data)))
+            self._store(position, data[:part])
             raise
         self._store(position, data)
         return position + len(data)
@@ -93,11 +96,16 @@ class FaultyStorage(MemoryStorage):
         self._durable_names: dict[str, Inode] = {}
         self._unsynced_names: list[Change] = []
         self._faults: dict[str, tuple[Callable[[str], bool], int, bool]] = {}
+        self._operations_left: int | None = None
         self._crashed = False
 
     def fail(self, operation: str, error: int, *, always: bool = False, name_contains: str = "") -> None:
         """Make the next `write`, `sync`, `read`, `truncate`, `create`, `rename` or `sync_directory` fail (or all)."""
         self._faults[operation] = (lambda name: name_contains in name, error, always)
+
+    def cut_power_after(self, operations: int) -> None:
+        """Let this many more changes through, then fail everything: a crash in the middle of what follows."""
+        self._operations_left = operations
 
     def heal(self) -> None:
         """Take all requested failures back."""
@@ -142,6 +150,9 @@ class FaultyStorage(MemoryStorage):
 
     def check(self, operation: str, name: str) -> None:
         """Raise what was asked for with `fail`; called before every operation."""
+        if self._operations_left is not None and operation in _CHANGES:
+            self._crashed = self._crashed or self._operations_left == 0
+            self._operations_left -= 1
         if self._crashed:
             raise OSError(errno.EIO, "the power is cut", name)
         if operation in self._faults:

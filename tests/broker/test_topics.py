@@ -1,0 +1,102 @@
+"""Topics: created by hand, deleted, made again; and what an idle one costs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.testing import MemoryStorage
+
+
+def test_a_topic_is_created_with_options_of_its_own(broker: penstock.Broker) -> None:
+    topic = broker.create_topic("orders", partitions=3, retention_age="2d", retention_bytes="1GB")
+    assert (topic.config.partitions, topic.config.retention_age, topic.config.retention_bytes) == (3, 172800, 10**9)
+    assert broker.topics() == [topic]
+    with pytest.raises(penstock.TopicExists, match="'orders' exists already"):
+        broker.create_topic("orders")
+
+
+def test_all_wrong_topic_options_are_named_at_once(broker: penstock.Broker) -> None:
+    with pytest.raises(penstock.InvalidArgument) as error:
+        broker.create_topic("orders", partitions=0, retention_age="soon", retension_bytes=1)
+    for part in ("partitions: 0 is not", "retention_age: 'soon' is not", "did you mean retention_bytes?"):
+        assert part in str(error.value)
+
+
+def test_topic_options_survive_a_restart(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        created = broker.create_topic("orders", partitions=3, archive="/somewhere")
+    with penstock.open(tmp_path) as broker:
+        assert broker.topics()[0].config == created.config
+
+
+def test_a_deleted_topic_is_gone_and_its_files_with_it(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        broker.publish("doomed", "settled")
+        broker.settle()
+        broker.publish("doomed", "in the journal")
+        broker.publish("other", "stays")
+        broker.delete_topic("doomed")
+        with pytest.raises(penstock.TopicNotFound, match="no topic 'doomed'"):
+            broker.read("doomed")
+        with pytest.raises(penstock.TopicNotFound):
+            broker.delete_topic("doomed")
+        assert not list(tmp_path.rglob("doomed/**/*.parquet"))
+    with penstock.open(tmp_path) as broker:
+        assert [topic.name for topic in broker.topics()] == ["other"]
+        assert [message.value for message in broker.read("other")] == [b"stays"]
+
+
+def test_L3_a_topic_made_again_never_uses_an_offset_twice(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        for _ in range(5):
+            last = broker.publish("t", "old")
+        broker.delete_topic("t")
+        assert broker.publish("t", "new").offset == last.offset + 1
+    with penstock.open(tmp_path) as broker:
+        assert [(message.offset, message.value) for message in broker.read("t")] == [(5, b"new")]
+        broker.delete_topic("t")
+    with penstock.open(tmp_path) as broker:
+        assert broker.publish("t", "newer").offset == 6
+
+
+def test_a_topic_deleted_and_made_again_settles_apart_from_the_old_one(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        broker.publish("t", "old")
+        broker.settle()
+        broker.delete_topic("t")
+        broker.publish("t", "new")
+        broker.settle()
+        assert [message.value for message in broker.read("t")] == [b"new"]
+        assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_R2_an_idle_topic_costs_no_descriptor_and_little_memory(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        broker.publish("warm", b"up")
+        descriptors = len(os.listdir("/proc/self/fd"))
+        gc.collect()
+        tracemalloc.start()
+        for number in range(3000):
+            broker.engine.publish(f"topic-{number:05d}", penstock.Message(b"x"))
+        broker.engine.journal.flush()
+        gc.collect()
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert used / 3000 < 1500
+
+
+def test_thousands_of_topics_are_there_after_a_restart() -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage) as broker:
+        for number in range(2000):
+            broker.engine.publish(f"topic-{number}", penstock.Message(b"%d" % number))
+    with penstock.open(storage=storage) as broker:
+        assert len(broker.topics()) == 2000
+        assert next(broker.read("topic-1234")).value == b"1234"
