@@ -15,6 +15,7 @@ next commit. Reading and upkeep run in worker threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -199,9 +200,13 @@ class AsyncBroker:
             waiting.append(future)
         else:
             self._waiting[commit] = [future]
-            commit.on_done(partial(loop.call_soon_threadsafe, self._wake, commit))
+            commit.on_done(partial(self._wake_soon, loop, commit))
             self._broker.engine.journal.wake_flusher()
         return future
+
+    def _wake_soon(self, loop: asyncio.AbstractEventLoop, commit: Commit) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(self._wake, commit)
 
     def _wake(self, commit: Commit) -> None:
         for future in self._waiting.pop(commit):

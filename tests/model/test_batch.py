@@ -113,6 +113,18 @@ def test_a_batch_cut_at_any_byte_is_refused(batch: Batch) -> None:
 
 
 @settings(max_examples=60)
+@given(batches(min_size=1, max_size=4))
+def test_the_front_of_a_batch_cut_at_any_byte_is_refused_unless_the_cut_is_behind_it(batch: Batch) -> None:
+    *front, payload = batch.encode()
+    whole = decode_tags(encoded(batch), len(batch))
+    for cut in range(len(b"".join(front))):
+        with pytest.raises(InvalidArgument, match="not an encoded batch"):
+            decode_tags(b"".join(front)[:cut], len(batch))
+    for cut in range(len(payload)):
+        assert decode_tags(b"".join(front) + payload[:cut], len(batch)) == whole
+
+
+@settings(max_examples=60)
 @given(batches(), st.integers(0, 20))
 def test_a_batch_taken_for_one_of_another_length_is_refused(batch: Batch, count: int) -> None:
     if count != len(batch):

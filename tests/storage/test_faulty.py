@@ -237,6 +237,36 @@ def test_what_the_dead_process_tries_after_the_crash_changes_nothing_for_the_nex
     assert read_file(after, "file") == read_file(after.crash(), "file") == b"new"
 
 
+@given(SEEDS)
+def test_a_put_file_is_the_old_or_the_new_one_when_the_power_is_cut_after_any_number_of_changes(seed: int) -> None:
+    for changes in range(5):  # create, write, sync, rename, sync_directory
+        storage = FaultyStorage(seed)
+        put_file(storage, "file", [OLD])
+        storage.cut_power_after(changes)
+        with pytest.raises(OSError, match="the power is cut"):
+            put_file(storage, "file", [NEW])
+        with pytest.raises(OSError, match="the power is cut"):
+            storage.open("file")
+        assert read_file(storage.crash(), "file") in (OLD, NEW)
+    storage = FaultyStorage(seed)
+    storage.cut_power_after(5)
+    put_file(storage, "file", [NEW])
+    assert read_file(storage.crash(), "file") == NEW
+
+
+def test_a_write_whose_sync_was_cut_short_may_be_kept_lost_or_torn() -> None:
+    def write(storage: FaultyStorage) -> None:
+        synced(storage, "file", OLD)
+        file = storage.open("file")
+        storage.cut_power_after(1)
+        file.write(0, [NEW])
+        with pytest.raises(OSError, match="the power is cut"):
+            file.sync()
+
+    found = outcomes(write)
+    assert {OLD, NEW} < found
+
+
 def test_the_lock_of_a_dead_process_is_free() -> None:
     storage = FaultyStorage()
     storage.lock()

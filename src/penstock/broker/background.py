@@ -61,3 +61,5 @@ class Background:
                 retain(self._engine)
             except (PenstockError, OSError) as error:
                 _log.warning("settling will be tried again: %s", error)
+            except Exception:  # noqa: BLE001 - a bug must not end the thread
+                _log.exception("settling failed; it will be tried again")

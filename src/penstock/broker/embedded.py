@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.broker.background import Background
 from penstock.broker.engine import Engine
 from penstock.broker.info import TopicInfo, topic_info
+from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.reading import LogReader
 from penstock.broker.recovery import RecoveryReport
 from penstock.broker.retention import retain
@@ -58,9 +59,10 @@ class Broker:
     ) -> MessageId:
         """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id)
-        identity, commit = self.engine.publish(topic, message)
-        if commit is not None:
-            self.engine.journal.wait(commit)
+        with Uninterrupted():
+            identity, commit = self.engine.publish(topic, message)
+            if commit is not None:
+                self.engine.journal.wait(commit)
         return identity
 
     def publish_many(
@@ -76,9 +78,10 @@ class Broker:
         With `producer` and a growing `sequence`, publishing the same batch again returns the same ids and
         changes nothing.
         """
-        ids, commit = self.engine.publish_many(topic, messages, producer, sequence)
-        if commit is not None:
-            self.engine.journal.wait(commit)
+        with Uninterrupted():
+            ids, commit = self.engine.publish_many(topic, messages, producer, sequence)
+            if commit is not None:
+                self.engine.journal.wait(commit)
         return ids
 
     def read(
@@ -137,22 +140,26 @@ class Broker:
 
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
-        self.engine.journal.wait(self.engine.create_topic(name, config))
+        with Uninterrupted():
+            self.engine.journal.wait(self.engine.create_topic(name, config))
         with self.engine.lock:
             return topic_info(self.engine.topic(name))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
-        self.engine.journal.wait(self.engine.delete_topic(name))
-        self.engine.checkpoint()
+        with Uninterrupted():
+            self.engine.journal.wait(self.engine.delete_topic(name))
+            self.engine.checkpoint()
 
     def settle(self) -> None:
         """Turn everything that is in the journal into Parquet segments now."""
-        self._background.settler.settle(everything=True)
+        with Uninterrupted():
+            self._background.settler.settle(everything=True)
 
     def retain(self) -> int:
         """Apply retention now; how many segments were removed or archived."""
-        return retain(self.engine)
+        with Uninterrupted():
+            return retain(self.engine)
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -161,9 +168,10 @@ class Broker:
 
     def close(self) -> None:
         """Finish what is under way and let the directory go; closing twice is harmless."""
-        if not self.engine.closed:
-            self._background.stop()
-            self.engine.close()
+        with Uninterrupted():
+            if not self.engine.closed:
+                self._background.stop()
+                self.engine.close()
 
     def __enter__(self) -> Self:
         return self

@@ -32,10 +32,12 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.events import Event
-from penstock.model.intake import Intake, check_message, check_messages
+from penstock.model.intake import Intake, check_message, check_messages, is_text
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
 from penstock.storage import Storage
+
+PRODUCER_BYTES_MAX = 1024
 
 
 class Engine:
@@ -46,6 +48,7 @@ class Engine:
         self.config = config
         self.clock = clock or SystemClock()
         self.lock = threading.Lock()
+        self.upkeep_lock = threading.Lock()  # held by settling and by retention
         self._checkpoint_lock = threading.Lock()
         storage.lock()
         try:
@@ -57,7 +60,9 @@ class Engine:
             self.doomed = state.doomed
             self.recovery = state.report
             self._checkpoint_number = state.checkpoint_number
-            self.journal = Journal(storage, config, state.broker, self.lock, state.files, state.next_sequence)
+            self.journal = Journal(
+                storage, config, state.broker, self.lock, state.files, state.current, state.next_sequence
+            )
             self._guard = DiskGuard(storage, config, self.journal)
             self._open_singles: dict[Log, SinglesBlock] = {}
             self._open_commit: Commit | None = None
@@ -366,11 +371,13 @@ def _check_partition(topic: str, partitions: int, partition: object) -> None:
 def _check_producer(batch: Batch, producer: object, sequence: object) -> None:
     if producer is None and sequence is None:
         return
-    if not isinstance(producer, str) or not producer or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
-        raise InvalidArgument("give producer (text) and sequence (a whole number that grows) together")
+    if not is_text(producer, PRODUCER_BYTES_MAX) or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
+        raise InvalidArgument(
+            f"give producer (text of 1 to {PRODUCER_BYTES_MAX} bytes) and sequence (a whole number that grows) together"
+        )
     if batch.dedupe_ids is not None:
         raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
-    batch.producer, batch.sequence = producer, sequence
+    batch.producer, batch.sequence = str(producer), sequence
 
 
 def _route(topic: Topic, intake: Intake, keyless: int) -> dict[int, list[int]]:

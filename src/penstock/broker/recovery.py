@@ -48,6 +48,8 @@ class Recovered:
     checkpoint_number: int
     catalog: Catalog
     files: dict[int, JournalFile] = field(default_factory=dict)
+    current: JournalFile | None = None
+    """The file to go on with; None: begin a new one."""
     next_sequence: int = 1
     doomed: list[str] = field(default_factory=list)
     report: RecoveryReport = field(default_factory=RecoveryReport)
@@ -125,8 +127,8 @@ class _Replay:
         if scan.damage:
             first = scan.damage[0]
             raise CorruptData(name, first.position, f"{first.problem}; run `penstock check` on the directory")
-        if scan.end == 0:  # made, but never written to
-            self._storage.remove(name)
+        if scan.end == 0:  # made, but never written to: it will be made again
+            self._state.next_sequence = sequence
             return
         handle = self._storage.open(name)
         if len(data) > scan.end:
@@ -135,6 +137,7 @@ class _Replay:
         file = JournalFile(handle, sequence, mark_of(self._checkpoint.broker, sequence), scan.end)
         state, report = self._state, self._state.report
         state.files[sequence] = file
+        state.current = file if sequence >= self._checkpoint.sequence else None
         state.next_sequence = max(state.next_sequence, sequence + 1)
         report.journal_files += 1
         report.journal_bytes += scan.end

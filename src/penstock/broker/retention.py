@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 def retain(engine: Engine) -> int:
     """Let go of every segment that its topic no longer keeps; how many went."""
+    with engine.upkeep_lock:
+        return _retain(engine)
+
+
+def _retain(engine: Engine) -> int:
     now_us = engine.clock.wall_us()
     with engine.lock:
         topics = list(engine.catalog.by_id.values())

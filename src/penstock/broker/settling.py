@@ -13,7 +13,6 @@ a crash in between leaves files that are written again or removed, never a gap.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -42,14 +41,13 @@ class Settler:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._pass_lock = threading.Lock()
         self.segments_written = 0
         self.blocks_carried = 0
 
     def settle(self, everything: bool = False) -> None:
         """One pass over the sealed files; with `everything`, all that is committed becomes segments."""
         engine = self._engine
-        with self._pass_lock:
+        with engine.upkeep_lock:
             engine.journal.flush()
             if everything or self._is_old():
                 engine.journal.seal()
@@ -76,13 +74,14 @@ class Settler:
         limit_us = engine.clock.wall_us() - round(config.settle_after * 1_000_000)
         with engine.lock:
             owners = set().union(*(file.owners for file in engine.journal.sealed_files()))
-            logs = [cast("Log", owner) for owner in owners]
-        return [
-            log
-            for log in logs
-            if len(log)
-            and (everything or log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
-        ]
+        due: list[Log] = []
+        for log in cast("set[Log]", owners):
+            with engine.lock:
+                if len(log) and (
+                    everything or log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us
+                ):
+                    due.append(log)
+        return due
 
     def _write_segments(self, logs: list[Log]) -> None:
         """Write what the logs have in the journal, many files with few syncs of directories."""
@@ -168,7 +167,8 @@ class Settler:
         for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
             if left * 4 <= file.end:
                 break
-            inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
+            with self._engine.lock:
+                inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
             if inside:
                 logs.append(log)
                 left -= inside

@@ -37,6 +37,7 @@ class Journal:
         broker: bytes,
         lock: threading.Lock,
         files: dict[int, JournalFile],
+        current: JournalFile | None,
         next_sequence: int,
     ) -> None:
         self._config = config
@@ -46,7 +47,7 @@ class Journal:
         self._gathering = Gathering(lock)
         self._writing: Gathering | None = None
         self._next_sequence = next_sequence
-        self._current: JournalFile | None = files[max(files)] if files else None
+        self._current = current
         self._frozen: StorageFailed | None = None
         self.files = files
         self.commits = 0
@@ -125,7 +126,7 @@ class Journal:
         """End the current file, if anything is in it: what it holds can then be settled."""
         with self._disk_lock:
             file = self._current
-            if file is None or self._frozen is not None:
+            if file is None or file.end <= FILE_HEADER_BYTES or self._frozen is not None:
                 return
             try:
                 self._sync(file)
@@ -196,7 +197,7 @@ class Journal:
         except DiskFull as error:
             self._fail(group, error)
             return
-        except (OSError, StorageFailed) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._fail(group, self._freeze(error))
             return
         with self._lock:
@@ -284,7 +285,7 @@ class Journal:
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)
 
-    def _freeze(self, error: OSError | StorageFailed) -> StorageFailed:
+    def _freeze(self, error: Exception) -> StorageFailed:
         if self._frozen is None:
             self._frozen = StorageFailed(
                 f"the disk failed ({error}): writes are frozen until the broker is opened again; "

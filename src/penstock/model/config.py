@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.model.errors import InvalidArgument
@@ -37,7 +37,7 @@ class TopicConfig:
 
 def _topic_defaults(value: object) -> TopicConfig:
     if isinstance(value, TopicConfig):
-        return value
+        return TopicConfig.parse(asdict(value))
     if isinstance(value, Mapping):
         return TopicConfig.parse(value)
     raise InvalidArgument(f"{value!r} is not a mapping of topic options")

@@ -39,7 +39,8 @@ _decode = msgspec.msgpack.Decoder(_COLUMNS).decode
 
 def encode_events(events: list[Event]) -> bytes:
     """Events as msgpack of one list for each field, in the order of the fields."""
-    return _encode(tuple(zip(*map(msgspec.structs.astuple, events), strict=True)))
+    columns = tuple(zip(*map(msgspec.structs.astuple, events), strict=True))
+    return _encode(columns or ((),) * len(Event.__struct_fields__))
 
 
 def decode_events(body: bytes) -> list[Event]:

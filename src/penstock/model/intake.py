@@ -69,13 +69,15 @@ def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single
 
 def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConfig, now_us: int) -> Intake:
     """A whole batch, checked column by column; an error says which message it is about."""
+    if isinstance(messages, bytes | str):
+        raise InvalidArgument(f"a batch is a list of messages, not one {type(messages).__name__}: use publish")
     rows = messages if isinstance(messages, list) else list(messages)
     types = set(map(type, rows))
     if not types <= {Message, bytes, str}:
         wrong = sorted(kind.__name__ for kind in types - {Message, bytes, str})
         raise InvalidArgument(f"a batch holds Message, bytes or str, not {', '.join(wrong)}")
     if types == {bytes}:
-        plain = cast("list[bytes]", rows)
+        plain = list(cast("list[bytes]", rows))  # a copy: it is encoded later
         intake = Intake(Batch(plain), None, sum(map(len, plain)))
     elif types == {Message}:
         intake = _columns(cast("list[Message]", rows), limits, now_us)
@@ -131,6 +133,8 @@ def _blame(rows: list[Message], limits: BrokerConfig, now_us: int) -> None:
 
 
 def _set_priorities(batch: Batch, priorities: Sequence[Priority]) -> None:
+    for kind in set(map(type, priorities)) - {int, str}:
+        parse_priority(next(priority for priority in priorities if type(priority) is kind))
     lanes = {priority: parse_priority(priority) for priority in set(priorities)}
     if len(set(lanes.values())) == 1:
         batch.priority = lanes[priorities[0]]
@@ -161,7 +165,10 @@ def _to_bytes(field: str, data: object) -> bytes:
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
-        return data.encode()
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"the {field} must be text that UTF-8 can hold: {error}") from error
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise InvalidArgument(f"the {field} must be bytes or str, not {type(data).__name__}")
@@ -211,10 +218,21 @@ def _due_time_us(message: Message, now_us: int) -> int:
 def _check_dedupe_id(identity: object) -> str | None:
     if identity is None:
         return None
-    if not isinstance(identity, str) or not 0 < len(identity.encode()) <= DEDUPE_ID_BYTES_MAX:
+    if not is_text(identity, DEDUPE_ID_BYTES_MAX):
         raise InvalidArgument(f"the dedupe_id must be text of 1 to {DEDUPE_ID_BYTES_MAX} bytes")
-    return identity
+    return str(identity)
+
+
+def is_text(value: object, bytes_max: int) -> bool:
+    """Whether it is text that UTF-8 can hold in 1 to so many bytes."""
+    try:
+        return isinstance(value, str) and 0 < len(value.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        return False
 
 
 def _too_large(what: str, size: int, option: str, limit: int) -> str:
-    return f"{what} has {format_size(size)}; the limit is {format_size(limit)} ({option})"
+    shown, allowed = format_size(size), format_size(limit)
+    if shown == allowed:
+        shown, allowed = f"{size} bytes", f"{limit} bytes"
+    return f"{what} has {shown}; the limit is {allowed} ({option})"

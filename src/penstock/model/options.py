@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -90,7 +91,6 @@ def optional(parse: Callable[[object], Any]) -> Callable[[object], Any]:
 
 def text(value: object) -> str:
     """A parser of non-empty text, also from a path object."""
-    shown = str(value) if value is not None else ""
-    if shown:
-        return shown
+    if isinstance(value, str | os.PathLike) and str(value):
+        return str(value)
     raise InvalidArgument(f"{value!r} is not a path")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from penstock.model.errors import InvalidArgument
 
@@ -35,6 +36,7 @@ _BYTES = {
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 TIME_US_MAX = 253_402_300_799_999_999  # the last microsecond of the year 9999
 
 
@@ -44,7 +46,7 @@ def parse_duration(value: object) -> float:
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(value) if abs(value) < 1e15 else None
     elif isinstance(value, str):
         parts = _DURATION_PART.findall(value)
         if parts and "".join(number + unit for number, unit in parts) == value.strip():
@@ -61,9 +63,9 @@ def parse_size(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None or match[2] not in _BYTES:
+    if match is None or match[2] not in _BYTES or len(match[1]) > 20:
         raise InvalidArgument(f"{value!r} is not a size: give bytes, or text such as '64KiB', '16MiB', '10GB'")
-    return int(float(match[1]) * _BYTES[match[2]])
+    return int(Decimal(match[1]) * _BYTES[match[2]])
 
 
 def parse_time_us(value: object) -> int:
@@ -76,9 +78,9 @@ def parse_time_us(value: object) -> int:
             moment = datetime.fromisoformat(value)
         except ValueError:
             moment = None
-    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= TIME_US_MAX / 1e6:
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < TIME_US_MAX // 1_000_000:
         return round(value * 1_000_000)
-    if moment is None or moment.tzinfo is None or moment < _EPOCH:
+    if moment is None or moment.tzinfo is None or not _EPOCH <= moment <= _LAST:
         raise InvalidArgument(
             f"{value!r} is not a point in time: give a datetime with a time zone, seconds since 1970, "
             "or ISO 8601 text such as '2026-01-31T12:00:00Z'"
@@ -94,8 +96,8 @@ def to_datetime(time_us: int) -> datetime:
 def format_size(count: int) -> str:
     """A size for people: `16 MiB`, `1.5 GiB`, `200 B`."""
     size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
         size /= 1024
-    return f"{size:.4g} TiB"
+    return f"{size:.4g} {unit}"

@@ -24,16 +24,20 @@ class SegmentReader:
     """An open segment."""
 
     def __init__(self, storage: Storage, name: str, table: str, info: SegmentInfo) -> None:
-        self._bytes = _CheckedBytes(storage.open(name), name, info)
         self._position, self._time = POSITION[table], TIMESTAMP[table]
+        self.row_groups_read = 0
+        file = storage.open(name)
         try:
+            self._bytes = _CheckedBytes(file, name, info)
             metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + self._bytes.footer))
             self._bytes.learn(json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()]))
             self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata)
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-            self._bytes.close_file()
+            file.close()
             raise CorruptData(name, info.size_bytes - info.footer_bytes, f"not a segment: {error}") from error
-        self.row_groups_read = 0
+        except CorruptData:
+            file.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -85,9 +85,11 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
-        for start in range(0, len(whole), ROW_GROUP_ROWS):
-            batch = whole.slice(start, ROW_GROUP_ROWS)
-            batch_bytes = batch.get_total_buffer_size()
+        row_bytes = max(1, whole.get_total_buffer_size() // max(1, len(whole)))
+        at_once = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))
+        for start in range(0, len(whole), at_once):
+            batch = whole.slice(start, at_once)
+            batch_bytes = row_bytes * len(batch)
             if waiting and (rows + len(batch) > ROW_GROUP_ROWS or size + batch_bytes > ROW_GROUP_BYTES):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0

@@ -79,7 +79,8 @@ class FaultyFile(MemoryFile):
         try:
             self._storage.check("sync", self._name)
         except OSError:
-            self._inode.unsynced.clear()
+            if not self._storage.crashed:
+                self._inode.unsynced.clear()
             raise
         for position, data in self._inode.unsynced:
             _apply(self._inode.durable, position, data)
@@ -97,7 +98,7 @@ class FaultyStorage(MemoryStorage):
         self._unsynced_names: list[Change] = []
         self._faults: dict[str, tuple[Callable[[str], bool], int, bool]] = {}
         self._operations_left: int | None = None
-        self._crashed = False
+        self.crashed = False
 
     def fail(self, operation: str, error: int, *, always: bool = False, name_contains: str = "") -> None:
         """Make the next `write`, `sync`, `read`, `truncate`, `create`, `rename` or `sync_directory` fail (or all)."""
@@ -120,14 +121,14 @@ class FaultyStorage(MemoryStorage):
 
     def crash(self) -> FaultyStorage:
         """Cut the power; the storage as the next process finds it. This one fails from now on."""
-        self._crashed = True
+        self.crashed = True
         survivor = FaultyStorage(self.random.randrange(1 << 62), self.capacity_bytes)
         names = dict(self._durable_names)
         for change in self._unsynced_names:
             if self.random.random() < 0.5:
                 _apply_change(names, change)
-        for inode in dict.fromkeys(names.values()):
-            self._settle_inode(inode)
+        copies = {inode: self._survivor_of(inode) for inode in dict.fromkeys(names.values())}
+        names = {name: copies[inode] for name, inode in names.items()}
         survivor._inodes, survivor._durable_names = dict(names), dict(names)
         survivor.contents = {name: inode.seen for name, inode in names.items()}
         survivor._others = {
@@ -135,25 +136,27 @@ class FaultyStorage(MemoryStorage):
         }
         return survivor
 
-    def _settle_inode(self, inode: Inode) -> None:
+    def _survivor_of(self, inode: Inode) -> Inode:
+        """The file with an arbitrary part of its unsynced writes; the old one is left to the dead process."""
+        survivor = Inode()
+        survivor.durable = bytearray(inode.durable)
         for position, data in inode.unsynced:
             fate = self.random.random()
-            if fate < 0.4 or not data:
-                if fate < 0.4:
-                    _apply(inode.durable, position, data)
-            elif fate < 0.8:  # torn: each sector of it on its own
+            if fate < 0.4:
+                _apply(survivor.durable, position, data)
+            elif fate < 0.8:  # torn: each sector of it on its own; a cut is done or not
                 for start in range(0, len(data), _SECTOR):
                     if self.random.random() < 0.5:
-                        _apply(inode.durable, position + start, data[start : start + _SECTOR])
-        inode.unsynced.clear()
-        inode.seen = bytearray(inode.durable)
+                        _apply(survivor.durable, position + start, data[start : start + _SECTOR])
+        survivor.seen = bytearray(survivor.durable)
+        return survivor
 
     def check(self, operation: str, name: str) -> None:
         """Raise what was asked for with `fail`; called before every operation."""
         if self._operations_left is not None and operation in _CHANGES:
-            self._crashed = self._crashed or self._operations_left == 0
+            self.crashed = self.crashed or self._operations_left == 0
             self._operations_left -= 1
-        if self._crashed:
+        if self.crashed:
             raise OSError(errno.EIO, "the power is cut", name)
         if operation in self._faults:
             matches, error, always = self._faults[operation]

@@ -17,7 +17,7 @@ class MemoryFile:
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         data = b"".join(buffers)
-        if position > len(self.content):
+        if data and position > len(self.content):
             self.content.extend(bytes(position - len(self.content)))
         self.content[position : position + len(data)] = data
         return position + len(data)

@@ -1,0 +1,1 @@
+"""Benchmarks: every figure is measured beside a baseline in the same run; `python -m benchmarks --help`."""

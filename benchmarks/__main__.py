@@ -1,0 +1,99 @@
+"""The command line: `python -m benchmarks [NAMES…] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.bench import Bench
+from benchmarks.figures import FIGURES
+from benchmarks.load import values
+from benchmarks.machine import machine, moment
+from benchmarks.results import keep
+from benchmarks.rows import Row
+from benchmarks.table import table_of
+
+_HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    options = _options()
+    console = Console(width=None if Console().is_terminal else 160)
+    facts, start = machine(), moment()
+    console.print(f"{facts['cores']} cores, Python {facts['python']}, {facts['system']}, {start['date']}")
+    rows, kept = _measure(console, options)
+    console.print(table_of(rows, judged=not options.quick))
+    console.print(f"load average at the start {_load(start)}, at the end {_load(moment())}")
+    _conclude(console, rows, quick=options.quick)
+    name = "quick" if options.quick else "latest"
+    results = keep(options.results / f"{name}.json", kept)
+    _draw(console, options.results / ("quick.png" if options.quick else "figures.png"), results)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Penstock.")
+    parser.add_argument("names", nargs="*", metavar="NAMES", help=f"which figures: {', '.join(FIGURES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small numbers, nothing judged: only to see that it works")
+    parser.add_argument("--dir", type=Path, default=_HERE / ".data", help="where the data goes; removed afterwards")
+    parser.add_argument("--results", type=Path, default=_HERE / "results", help="where the results go")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(FIGURES):
+        parser.error(f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
+    return options
+
+
+def _measure(console: Console, options: argparse.Namespace) -> tuple[dict[str, list[Row]], dict[str, dict[str, Any]]]:
+    """Every figure that was asked for: its rows, and what to keep of it."""
+    rows: dict[str, list[Row]] = {}
+    kept: dict[str, dict[str, Any]] = {}
+    values()
+    options.dir.mkdir(parents=True, exist_ok=True)
+    for name in options.names or FIGURES:
+        before, start_s = moment(), perf_counter()
+        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+            rows[name] = FIGURES[name](Bench(Path(directory).resolve(), options.quick))
+        os.sync()
+        seconds = perf_counter() - start_s
+        console.print(f"[dim]{name}: measured in {seconds:.0f} s[/dim]")
+        lines = [row.as_json(judged=not options.quick) for row in rows[name]]
+        kept[name] = {"seconds": round(seconds, 1), "start": before, "end": moment(), "rows": lines}
+    with contextlib.suppress(OSError):
+        options.dir.rmdir()
+    return rows, kept
+
+
+def _conclude(console: Console, figures: dict[str, list[Row]], *, quick: bool) -> None:
+    if quick:
+        console.print("a quick run: nothing is judged")
+        return
+    judged = [row for rows in figures.values() for row in rows if row.holds is not None]
+    missed = [row.what for row in judged if not row.holds]
+    console.print(
+        f"{len(judged) - len(missed)} of {len(judged)} targets hold" + "".join(f"\n  missed: {w}" for w in missed)
+    )
+
+
+def _draw(console: Console, path: Path, results: dict[str, Any]) -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        console.print("no picture: matplotlib is not installed (`make bench` installs it)")
+        return
+    from benchmarks.plot import draw
+
+    draw(path, results)
+
+
+def _load(when: dict[str, Any]) -> str:
+    return " ".join(f"{average:.2f}" for average in when["load"])
+
+
+if __name__ == "__main__":
+    main()

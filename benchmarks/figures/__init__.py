@@ -1,0 +1,13 @@
+"""One file per figure; each has `run`, which measures and gives the rows of the table."""
+
+from benchmarks.bench import Figure
+from benchmarks.figures import batches, read_arrow, recovery, settle, singles, topics
+
+FIGURES: dict[str, Figure] = {
+    "batches": batches.run,
+    "singles": singles.run,
+    "topics": topics.run,
+    "settle": settle.run,
+    "recovery": recovery.run,
+    "read_arrow": read_arrow.run,
+}

@@ -1,0 +1,239 @@
+"""`penstock check`: is a data directory whole, and if not, what is damaged, what is lost, what can be done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.broker.checking import CheckReport, Problem, RepairReport
+    from penstock.storage import FileStorage
+
+_SHOWN_MAX = 10
+
+
+class Output(StrEnum):
+    """How to show what was found."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory.", show_default=False)],
+    repair: Annotated[bool, typer.Option("--repair", help="Set damaged files aside and make the rest usable.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair without asking first.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people, or for machines.")] = Output.TEXT,
+) -> None:
+    """Read every byte that a data directory needs, and tell what is damaged.
+
+    Nothing is changed without `--repair`, and no broker may have the directory open. A torn tail, the rest of a
+    write that was never acknowledged, is no damage.
+
+    A repair first copies each damaged file to `DIR/quarantine/<time>/`. Then it steps over what is damaged in the
+    journal, takes damaged segments out of the checkpoint, and tells every loss. All other messages stay.
+
+    For example:
+
+        penstock check ./data
+        penstock check ./data -o json
+        penstock check ./data --repair
+
+    Exit codes:
+
+    * 0: the directory is whole, or was repaired and nothing is lost
+
+    * 1: there are problems, or it was repaired and something is lost
+
+    * 2: wrong usage, or the directory cannot be read
+    """
+    from penstock.model.errors import PenstockError
+
+    if repair and not yes and (output is Output.JSON or not sys.stdin.isatty()):
+        _fail("--repair changes files and asks first", "add --yes to repair without being asked")
+    try:
+        storage = _lock(directory)
+        try:
+            code = _run(directory, storage, repair, yes, output)
+        finally:
+            storage.close()
+    except (PenstockError, OSError) as error:
+        _fail(str(error), "look at the directory's permissions and at the disk, then check again")
+    raise typer.Exit(code)
+
+
+def _fail(message: str, hint: str) -> NoReturn:
+    typer.echo(f"error: {message} (hint: {hint})", err=True)
+    raise typer.Exit(2)
+
+
+def _lock(directory: Path) -> FileStorage:
+    """The storage of a directory that is there and that nobody else uses."""
+    from penstock.broker.checkpoint import COPIES
+    from penstock.model.errors import DirectoryLocked
+    from penstock.storage import FileStorage
+
+    class Existing(FileStorage):
+        """Looks at directories and makes none."""
+
+        def elsewhere(self, path: str) -> FileStorage:
+            os.listdir(path)
+            return super().elsewhere(path)
+
+    if not directory.exists():
+        _fail(f"{directory} does not exist", "give the directory that the broker was opened with")
+    if not directory.is_dir():
+        _fail(f"{directory} is not a directory", "give the directory that the broker was opened with")
+    if not {*COPIES, "journal", "topics"} & set(os.listdir(directory)):
+        _fail(
+            f"{directory} is not a Penstock directory: it has no checkpoint and no journal",
+            "give the directory that the broker was opened with",
+        )
+    storage = Existing(directory)
+    try:
+        storage.lock()
+    except DirectoryLocked as error:
+        _fail(
+            str(error).partition(": a data directory")[0],
+            "a check needs the directory for itself: close that broker first",
+        )
+    return storage
+
+
+def _run(directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output) -> int:
+    from rich.console import Console
+
+    from penstock.broker.checking import repair_directory
+
+    console = Console(highlight=False)
+    found = _look(storage, output)
+    if output is Output.TEXT:
+        _show(console, found)
+    repaired: RepairReport | None = None
+    left = found
+    if repair and any(problem.repairable for problem in found.problems):
+        if not yes:
+            typer.confirm("Repair it now?", abort=True)
+        repaired = repair_directory(storage, found, datetime.now(UTC))
+        left = _look(storage, output)
+        if output is Output.TEXT:
+            _show_repair(console, directory, repaired, left)
+    verdict, code = _verdict(left, repaired)
+    if output is Output.JSON:
+        _show_json(directory, verdict, found, repaired, left)
+    else:
+        console.print(_advice(directory, verdict, left, repair), style="green" if code == 0 else "red", soft_wrap=True)
+    return code
+
+
+def _look(storage: FileStorage, output: Output) -> CheckReport:
+    """Check, with a bar on the terminal while it takes long."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from penstock.broker.checking import check_directory
+
+    terminal = Console(stderr=True)
+    quiet = output is Output.JSON or not terminal.is_terminal
+    with Progress(console=terminal, transient=True, disable=quiet) as progress:
+        task = progress.add_task("checking")
+        return check_directory(
+            storage,
+            lambda name, done, total: progress.update(task, description=name, completed=done, total=total),
+        )
+
+
+def _verdict(left: CheckReport, repaired: RepairReport | None) -> tuple[str, int]:
+    if left.problems:
+        return "damaged", 1
+    if repaired is None:
+        return "whole", 0
+    return ("repaired with losses", 1) if repaired.losses else ("repaired", 0)
+
+
+def _advice(directory: Path, verdict: str, left: CheckReport, repair: bool) -> str:
+    """The last line: the verdict, and what to do now."""
+    if verdict == "whole":
+        return "whole: every byte that is needed is as it was written"
+    if verdict == "repaired":
+        return "repaired: nothing is lost, and the directory can be opened"
+    if verdict == "repaired with losses":
+        return "repaired with losses: everything else is there, and the directory can be opened"
+    count = f"{len(left.problems)} problem{'s' if len(left.problems) > 1 else ''}"
+    if not any(problem.repairable for problem in left.problems):
+        return f"damaged: {count}, and no repair is possible; each problem says what can be done"
+    if repair:
+        return f"damaged: {count} could not be repaired"
+    return f"damaged: {count}; to set aside what is damaged and keep the rest: penstock check {directory} --repair"
+
+
+def _show(console: Console, report: CheckReport) -> None:
+    from rich.table import Table
+
+    from penstock.model.units import format_size
+
+    table = Table("looked at", "", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, count in (
+        ("topics", report.topics),
+        ("partitions", report.partitions),
+        ("messages", report.messages),
+        ("segments", report.segments),
+        ("journal files", report.journal_files),
+        ("groups in them", report.groups),
+    ):
+        table.add_row(name, f"{count:,}")
+    table.add_row("size", format_size(report.size_bytes))
+    console.print(table)
+    console.print()
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    for number, problem in enumerate(report.problems, 1):
+        _show_problem(console, number, problem)
+
+
+def _show_problem(console: Console, number: int, problem: Problem) -> None:
+    heading = f"{number}. {problem.file} at byte {problem.position}: {problem.wrong}"
+    console.print(heading, style="bold", markup=False, soft_wrap=True)
+    for line in _shortened(problem.affected) or ["nothing that is not found elsewhere"]:
+        console.print(f"   affected: {line}", markup=False, soft_wrap=True)
+    console.print(f"   repair: {problem.repair}\n", markup=False, soft_wrap=True)
+
+
+def _show_repair(console: Console, directory: Path, repaired: RepairReport, left: CheckReport) -> None:
+    for file in repaired.done:
+        console.print(f"repaired: {file}", markup=False, soft_wrap=True)
+    for failure in repaired.failed:
+        console.print(f"not repaired: {failure}", style="red", markup=False, soft_wrap=True)
+    for loss in _shortened(repaired.losses):
+        console.print(f"lost: {loss}", style="red", markup=False, soft_wrap=True)
+    aside = directory / (repaired.quarantine or "")
+    console.print(f"what was damaged is in {aside}, with report.json\n", markup=False, soft_wrap=True)
+    for number, problem in enumerate(left.problems, 1):
+        _show_problem(console, number, problem)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """The first few; the report for machines has them all."""
+    more = len(lines) - _SHOWN_MAX
+    return lines if more <= 0 else [*lines[:_SHOWN_MAX], f"and {more} more (-o json lists them all)"]
+
+
+def _show_json(
+    directory: Path, verdict: str, found: CheckReport, repaired: RepairReport | None, left: CheckReport
+) -> None:
+    import json
+
+    answer: dict[str, object] = {"directory": str(directory), "verdict": verdict, "found": asdict(found)}
+    if repaired is not None:
+        answer |= {"repair": asdict(repaired), "left": asdict(left)}
+    typer.echo(json.dumps(answer, indent=2))

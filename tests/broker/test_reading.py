@@ -1,0 +1,157 @@
+"""Reading by offset and by time, over segments and journal, as messages and as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.broker.engine import Engine
+from penstock.broker.reading import LogReader
+from penstock.broker.settling import Settler
+from penstock.segments import writer
+from penstock.segments.window import Window
+from penstock.testing import MemoryStorage, VirtualClock
+
+START_S = VirtualClock.START_US / 1_000_000
+
+
+@pytest.fixture
+def mixed(clock: VirtualClock) -> Iterator[penstock.Broker]:
+    """A topic whose first 60 messages are in two segments and whose last 40 are in the journal, a second apart."""
+    with penstock.open(storage=MemoryStorage(), clock=clock) as broker:
+        for n in range(100):
+            broker.publish("t", f"{n}")
+            clock.advance(1)
+            if n in (29, 59):
+                broker.settle()
+        yield broker
+
+
+def offsets(messages: Iterator[penstock.StoredMessage]) -> list[int]:
+    return [message.offset for message in messages]
+
+
+def test_L14_a_full_scan_by_every_path_returns_every_offset(mixed: penstock.Broker) -> None:
+    assert offsets(mixed.read("t")) == list(range(100))
+    table = pa.Table.from_batches(mixed.read_arrow("t"))
+    assert table.column("offset").to_pylist() == list(range(100))
+    assert table.column("value").to_pylist() == [b"%d" % n for n in range(100)]
+
+
+def test_reading_starts_at_any_offset_and_stops_at_any_limit(mixed: penstock.Broker) -> None:
+    for start in (0, 1, 29, 30, 31, 59, 60, 61, 99, 100, 1000):
+        for limit in (0, 1, 35, None):
+            expected = list(range(start, 100))[:limit]
+            assert offsets(mixed.read("t", offset=start, limit=limit)) == expected
+
+
+def test_a_window_of_time_holds_its_start_and_not_its_end(mixed: penstock.Broker) -> None:
+    for start, end in ((0, 100), (10, 20), (25, 65), (70, 71), (50, 50), (99, 200), (-5, 1)):
+        window = mixed.read("t", from_time=START_S + start, to_time=START_S + end)
+        assert offsets(window) == [n for n in range(100) if start <= n < end]
+
+
+def test_times_are_given_as_datetime_seconds_or_text(mixed: penstock.Broker) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=90)
+    for time in (moment, moment.timestamp(), moment.isoformat()):
+        assert offsets(mixed.read("t", from_time=time)) == list(range(90, 100))
+    with pytest.raises(penstock.InvalidArgument, match="with a time zone"):
+        mixed.read("t", from_time="2026-01-01T00:00:00")
+
+
+def test_L12_seeking_by_time_finds_the_first_message_at_or_after_it(mixed: penstock.Broker) -> None:
+    for second in (0, 0.5, 29, 29.5, 30, 59.5, 60, 75, 98.5):
+        assert mixed.offset_at("t", START_S + second) == int(-(-second // 1))
+    assert mixed.offset_at("t", START_S + 99.5) == 100
+
+
+def test_L12_seeking_by_time_equals_a_scan_when_the_clock_stepped_back(clock: VirtualClock) -> None:
+    with penstock.open(storage=MemoryStorage(), clock=clock) as broker:
+        for n in range(60):
+            broker.publish("t", f"{n}")
+            clock.advance(1)
+            if n % 20 == 10:
+                clock.step_wall(-13)
+            if n % 15 == 14:
+                broker.settle()
+        stored = list(broker.read("t"))
+        for second in range(-1, 60):
+            time_us = VirtualClock.START_US + second * 1_000_000
+            scanned = next((m.offset for m in stored if m.timestamp_us >= time_us), 60)
+            assert broker.offset_at("t", time_us / 1_000_000) == scanned
+            window = broker.read("t", from_time=time_us / 1_000_000, to_time=time_us / 1_000_000 + 5)
+            assert list(window) == [m for m in stored if time_us <= m.timestamp_us < time_us + 5_000_000]
+
+
+def test_a_window_reads_no_more_than_the_row_groups_it_touches(
+    engine_on: Callable[..., Engine], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 100)
+    engine = engine_on(MemoryStorage())
+    for n in range(50):
+        engine.publish_many("t", [b"%d" % n] * 100)
+        engine.journal.flush()
+        clock.advance(1)
+    Settler(engine).settle(everything=True)
+    log = engine.topic("t").partitions[0].messages
+    reader = LogReader(engine, log)
+    start_us = VirtualClock.START_US + 20_000_000
+    assert len(list(reader.messages(Window(from_us=start_us, to_us=start_us + 2_000_000)))) == 200
+    assert reader.row_groups_read == 2
+    assert len(list(reader.messages(Window(start=4950)))) == 50
+    assert reader.row_groups_read == 3
+
+
+def test_all_partitions_are_read_one_after_the_other(broker: penstock.Broker) -> None:
+    broker.create_topic("wide", partitions=3)
+    for n in range(30):
+        broker.publish("wide", f"{n}", partition=n % 3)
+    assert [(m.partition, m.offset) for m in broker.read("wide")] == [(p, o) for p in range(3) for o in range(10)]
+    assert [m.offset for m in broker.read("wide", 1)] == list(range(10))
+    with pytest.raises(penstock.TopicNotFound, match="no partition 3: it has 0 to 2"):
+        broker.read("wide", 3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("offset", -1), ("offset", "1"), ("limit", -1), ("from_time", "yesterday"), ("to_time", -5)]
+)
+def test_wrong_bounds_are_refused(broker: penstock.Broker, argument: str, value: object) -> None:
+    broker.publish("t", "x")
+    with pytest.raises(penstock.InvalidArgument):
+        broker.read("t", **{argument: value})  # type: ignore[arg-type]
+
+
+def test_a_read_ends_at_what_was_there_when_it_began(broker: penstock.Broker) -> None:
+    broker.publish("t", "0")
+    seen = 0
+    for message in broker.read("t"):
+        broker.publish("t", "more")
+        seen += 1
+        assert message.offset == 0
+    assert seen == 1
+
+
+def test_L2_every_read_path_gives_the_same_value_for_an_offset(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        broker.publish_many("t", [penstock.Message(f"{n}", key=f"k{n}", headers={"n": str(n)}) for n in range(10)])
+        live = list(broker.read("t"))
+        arrow_live = pa.Table.from_batches(broker.read_arrow("t"))
+        broker.settle()
+        assert list(broker.read("t")) == live
+        assert pa.Table.from_batches(broker.read_arrow("t")).equals(arrow_live)
+    with penstock.open(tmp_path) as broker:
+        assert list(broker.read("t")) == live
+
+
+def test_L14_a_segment_that_vanished_is_said_and_not_skipped(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        broker.publish("t", "x")
+        broker.settle()
+        next(tmp_path.rglob("*.parquet")).unlink()
+        with pytest.raises(penstock.CorruptData, match="missing"):
+            list(broker.read("t"))

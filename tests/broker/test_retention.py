@@ -1,0 +1,150 @@
+"""Retention: what goes, what stays, what moves to the archive, and what the event log says of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import penstock
+from penstock.broker.engine import Engine
+from penstock.broker.reading import LogReader
+from penstock.broker.retention import retain
+from penstock.broker.settling import Settler
+from penstock.model.message import Message
+from penstock.segments.window import Window
+from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+
+
+@pytest.fixture
+def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
+    with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
+        yield opened
+
+
+def fill(broker: penstock.Broker, clock: VirtualClock, days: int) -> None:
+    """A segment of ten messages a day."""
+    for day in range(days):
+        broker.publish_many("t", [f"{day}.{n}" * 50 for n in range(10)])
+        broker.settle()
+        clock.advance(86400)
+
+
+def offsets(broker: penstock.Broker, **options: bool) -> list[int]:
+    return [message.offset for message in broker.read("t", **options)]  # type: ignore[arg-type]
+
+
+def test_segments_older_than_the_topic_keeps_go_whole(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="3d")
+    fill(broker, clock, 6)
+    assert broker.retain() == 3
+    assert offsets(broker) == list(range(30, 60))
+    assert broker.topics()[0].partitions[0].first_offset == 30
+    assert broker.retain() == 0
+
+
+def test_the_oldest_segments_go_when_there_are_too_many_bytes(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age=None, retention_bytes="1MB")
+    fill(broker, clock, 4)
+    size = broker.topics()[0].partitions[0].segment_bytes
+    assert broker.retain() == 0
+    topic = broker.engine.topic("t")
+    from dataclasses import replace
+
+    topic.config = replace(topic.config, retention_bytes=size // 2)
+    assert broker.retain() == 2
+    assert offsets(broker) == list(range(20, 40))
+
+
+def test_L11_what_is_delayed_and_not_due_stays(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="1d")
+    broker.publish_many("t", ["now", Message("later", delay="10d")])
+    broker.settle()
+    broker.publish("t", "next")
+    broker.settle()
+    clock.advance(5 * 86400)
+    assert broker.retain() == 1
+    assert offsets(broker) == [0, 1]
+    clock.advance(5 * 86400)
+    assert broker.retain() == 1
+    assert offsets(broker) == []
+    assert broker.publish("t", "offsets go on").offset == 3
+
+
+def test_L11_what_is_not_settled_stays(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="1d")
+    broker.publish("t", "in the journal")
+    clock.advance(30 * 86400)
+    assert broker.retain() == 0
+    assert offsets(broker) == [0]
+
+
+def test_expired_segments_move_to_the_archive_and_are_found_there(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="2d", archive="/cold/storage")
+    fill(broker, clock, 5)
+    before = list(broker.read("t"))
+    assert broker.retain() == 3
+    assert offsets(broker) == list(range(30, 50))
+    assert list(broker.read("t", include_deleted=True)) == before
+    broker.publish("t", "live")
+    assert offsets(broker, include_deleted=True) == list(range(51))
+
+
+def test_the_archive_is_found_after_a_restart(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.create_topic("t", retention_age="2d", archive="/cold/storage")
+        fill(broker, clock, 5)
+        broker.retain()
+    assert len([name for name in storage.contents if "/messages/" in name]) == 2
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert offsets(broker, include_deleted=True) == list(range(50))
+        assert offsets(broker) == list(range(30, 50))
+
+
+def test_the_event_log_says_what_went_and_where(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="2d", archive="/cold/storage")
+    fill(broker, clock, 4)
+    broker.retain()
+    events = list(broker.events("t"))
+    assert [(event.kind, event.offset, event.count, event.detail) for event in events] == [
+        ("archived", 0, 10, "/cold/storage"),
+        ("archived", 10, 10, "/cold/storage"),
+    ]
+    broker.settle()
+    assert list(broker.events("t")) == events
+
+
+def test_old_events_go_with_the_same_retention(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="2d")
+    fill(broker, clock, 4)
+    broker.retain()
+    broker.settle()
+    clock.advance(3 * 86400)
+    broker.retain()
+    assert [event.offset for event in broker.events("t")] == [20, 30]
+
+
+def test_a_crash_at_every_step_of_retention_loses_nothing_that_must_stay(
+    engine_on: Callable[..., Engine], clock: VirtualClock
+) -> None:
+    for step in range(40):
+        storage = FaultyStorage(seed=step)
+        engine = engine_on(storage)
+        engine.journal.wait(engine.create_topic("t", {"retention_age": "1d", "archive": "cold"}))
+        for n in range(3):
+            engine.publish_many("t", [b"%d" % n] * 3)
+            Settler(engine).settle(everything=True)
+            clock.advance(86400)
+        storage.cut_power_after(step)
+        with contextlib.suppress(OSError, penstock.StorageFailed):
+            retain(engine)
+        again = engine_on(storage.crash())
+        log = again.topic("t").partitions[0].messages
+        everything = LogReader(again, log, include_deleted=True).messages(Window())
+        assert [message.offset for message in everything] == list(range(9)), step
+        retain(again)
+        assert [message.offset for message in LogReader(again, log).messages(Window())] == [6, 7, 8], step
+        files = [name for name in again.storage.contents if "/messages/" in name]  # type: ignore[attr-defined]
+        assert len(files) == 1, step
