@@ -28,12 +28,17 @@ def main() -> None:
     console = Console(width=None if Console().is_terminal else 160)
     facts, start = machine(), moment()
     console.print(f"{facts['cores']} cores, Python {facts['python']}, {facts['system']}, {start['date']}")
-    rows, kept = _measure(console, options)
-    console.print(table_of(rows, judged=not options.quick))
-    console.print(f"load average at the start {_load(start)}, at the end {_load(moment())}")
+    kept = options.results / ("quick.json" if options.quick else "latest.json")
+    rows: dict[str, list[Row]] = {}
+    try:
+        for name in options.names or FIGURES:
+            rows[name], figure = _measure(name, options)
+            console.print(f"[dim]{name}: measured in {figure['seconds']:.0f} s[/dim]")
+            results = keep(kept, {name: figure})
+    finally:
+        console.print(table_of(rows, judged=not options.quick))
+        console.print(f"load average at the start {_load(start)}, at the end {_load(moment())}")
     _conclude(console, rows, quick=options.quick)
-    name = "quick" if options.quick else "latest"
-    results = keep(options.results / f"{name}.json", kept)
     _draw(console, options.results / ("quick.png" if options.quick else "figures.png"), results)
 
 
@@ -49,24 +54,20 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _measure(console: Console, options: argparse.Namespace) -> tuple[dict[str, list[Row]], dict[str, dict[str, Any]]]:
-    """Every figure that was asked for: its rows, and what to keep of it."""
-    rows: dict[str, list[Row]] = {}
-    kept: dict[str, dict[str, Any]] = {}
+def _measure(name: str, options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
+    """One figure: its rows, and what to keep of it."""
     values()
+    before, start_s = moment(), perf_counter()
     options.dir.mkdir(parents=True, exist_ok=True)
-    for name in options.names or FIGURES:
-        before, start_s = moment(), perf_counter()
+    try:
         with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-            rows[name] = FIGURES[name](Bench(Path(directory).resolve(), options.quick))
+            rows = FIGURES[name](Bench(Path(directory).resolve(), options.quick))
         os.sync()
-        seconds = perf_counter() - start_s
-        console.print(f"[dim]{name}: measured in {seconds:.0f} s[/dim]")
-        lines = [row.as_json(judged=not options.quick) for row in rows[name]]
-        kept[name] = {"seconds": round(seconds, 1), "start": before, "end": moment(), "rows": lines}
-    with contextlib.suppress(OSError):
-        options.dir.rmdir()
-    return rows, kept
+    finally:
+        with contextlib.suppress(OSError):
+            options.dir.rmdir()
+    lines = [row.as_json(judged=not options.quick) for row in rows]
+    return rows, {"seconds": round(perf_counter() - start_s, 1), "start": before, "end": moment(), "rows": lines}
 
 
 def _conclude(console: Console, figures: dict[str, list[Row]], *, quick: bool) -> None:
@@ -75,9 +76,9 @@ def _conclude(console: Console, figures: dict[str, list[Row]], *, quick: bool) -
         return
     judged = [row for rows in figures.values() for row in rows if row.holds is not None]
     missed = [row.what for row in judged if not row.holds]
-    console.print(
-        f"{len(judged) - len(missed)} of {len(judged)} targets hold" + "".join(f"\n  missed: {w}" for w in missed)
-    )
+    console.print(f"{len(judged) - len(missed)} of {len(judged)} targets hold")
+    for what in missed:
+        console.print(f"  missed: {what}")
 
 
 def _draw(console: Console, path: Path, results: dict[str, Any]) -> None:

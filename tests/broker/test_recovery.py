@@ -188,20 +188,21 @@ def test_what_was_written_unsynced_and_cut_never_comes_back(engine_on: EngineOn)
     """A valid group behind a lost one must not return when the hole is filled with one of the same length."""
     storage = MemoryStorage()
     engine = engine_on(storage, sync="never")
-    publish(engine, b"kept")
+    kept, lost, late, following = (bytes([n]) * 100_000 for n in range(4))
+    publish(engine, kept)
     hole = engine.journal.position()[1]
-    publish(engine, b"lost")
+    publish(engine, lost)
     behind = engine.journal.position()[1]
-    publish(engine, b"late")
+    publish(engine, late)
     storage.close()
     content = storage.contents[file_name(1)]
     content[hole : hole + 8] = bytes(8)
     again = engine_on(storage, sync="never")
-    assert values(again) == [b"kept"]
-    publish(again, b"next")
+    assert values(again) == [kept]
+    publish(again, following)
     assert again.journal.position()[1] == behind
     storage.close()
-    assert values(engine_on(storage)) == [b"kept", b"next"]
+    assert values(engine_on(storage)) == [kept, following]
 
 
 def test_R3_a_directory_on_a_full_disk_opens_and_can_be_read(engine_on: EngineOn) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -60,3 +61,37 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     publish_until_killed(tmp_path, "0", 1)
     with penstock.open(tmp_path) as broker:
         assert broker.topics()
+
+
+INTERRUPTED = """
+import itertools, sys, penstock
+broker = penstock.open(sys.argv[1])
+acknowledged, interrupts = [], 0
+while interrupts < 200:
+    try:
+        print("ready", flush=True)
+        for number in itertools.count(len(acknowledged)):
+            acknowledged.append(broker.publish("t", f"{number}"))
+            if number % 10 == 0:
+                acknowledged.extend(broker.publish_many("t", ["x"] * 7))
+    except KeyboardInterrupt:
+        interrupts += 1
+broker.close()
+print(len(acknowledged), flush=True)
+"""
+
+
+@pytest.mark.crash
+def test_ctrl_c_at_any_moment_leaves_the_broker_whole(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    for _ in range(200):
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+    acknowledged = int(child.stdout.readline())
+    child.stdout.close()
+    assert child.wait() == 0
+    with penstock.open(tmp_path) as broker:
+        offsets = [message.offset for message in broker.read("t")]
+    assert offsets == list(range(len(offsets)))
+    assert acknowledged <= len(offsets) <= acknowledged + 200 * 7

@@ -29,7 +29,7 @@ from penstock.broker.topics import BlockRef, Catalog, Log, Topic
 from penstock.journal import BlockEntry, BlockKind, Scan, layout, scan_journal
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES, GROUP_HEADER_BYTES, SEQUENCE_MAX, FileHeader, file_name
-from penstock.model.config import PARTITIONS_MAX, TopicConfig
+from penstock.model.config import TopicConfig
 from penstock.model.errors import CorruptData
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.segments.window import Window
@@ -49,6 +49,7 @@ _COPY = "write it again from the other copy"
 _NEW_HEADER = "set a copy of the file aside and write the header again"
 _STEP_OVER = "set a copy of the file aside and step over the damaged part; every whole block stays"
 _GO_ON = "set it aside, if it is there, and go on without it"
+_EVERYTHING = "every topic"
 _MAY_BE_NEWEST = "perhaps the newest messages of partitions that nothing was published to afterwards"
 
 
@@ -155,7 +156,7 @@ class _Listed(NamedTuple):
 def check_directory(storage: Storage, progress: Progress | None = None) -> CheckReport:
     """Examine everything and change nothing."""
     check = _Check(storage, progress or (lambda name, done, total: None))
-    with check.watching(COPIES[0], [], _NO_CHECKPOINT):
+    with check.watching(".", [_EVERYTHING], _NO_CHECKPOINT):
         check.run()
     return check.report
 
@@ -223,6 +224,7 @@ class _Check:
     def _newest_checkpoint(self) -> Checkpoint | None:
         good: list[Checkpoint] = []
         wrong: dict[str, str] = {}
+        by_hand: set[str] = set()
         for name in COPIES:
             try:
                 checkpoint = checkpoints.decode_checkpoint(read_file(self._storage, name))
@@ -230,6 +232,7 @@ class _Check:
                 wrong[name] = "it is missing"
             except OSError as error:
                 wrong[name] = f"it cannot be read: {error}"
+                by_hand.add(name)
             else:
                 if checkpoint is None:
                     wrong[name] = "it does not match its checksum, or another version of Penstock wrote it"
@@ -242,15 +245,22 @@ class _Check:
         elif newest is not None and newest.number == newest.epoch and COPIES[1] not in names:
             self.report.notes.append(f"{COPIES[1]} was never written: the first start was interrupted")
         else:
-            repair = _NO_CHECKPOINT if newest is None else _COPY
-            self.report.problems += [Problem(name, 0, wrong[name], [], repair, newest is not None) for name in wrong]
+            for name, text in wrong.items():
+                repair = _NO_CHECKPOINT if newest is None else _BY_HAND if name in by_hand else _COPY
+                affected = [_EVERYTHING] if newest is None else []
+                self.report.problems.append(Problem(name, 0, text, affected, repair, repair == _COPY))
         return newest
 
     # The journal.
 
     def _journal_file(self, checkpoint: Checkpoint, files: _Files, sequence: int) -> None:
         name, report = file_name(sequence), self.report
-        data, scan, stretches = _examine(self._storage, checkpoint, files, sequence)
+        try:
+            data, scan, stretches = _examine(self._storage, checkpoint, files, sequence)
+        except OSError as error:
+            wrong = f"it cannot be read: {error}"
+            self._stretches.append(_Stretch(name, (sequence, 0), (sequence + 1, 0), wrong, _BY_HAND, [], opaque=True))
+            return
         self._stretches += stretches
         report.journal_files += 1
         report.groups += len(scan.groups)
@@ -291,9 +301,11 @@ class _Check:
         if topic is None:
             if self._is_deleted(entry.topic, checkpoint):
                 return None
-            topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig(partitions=PARTITIONS_MAX))
+            topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig())
             self._catalog.add(topic)
             self.report.notes.append(f"the name of topic number {topic.id} is lost: it is called {topic.name}")
+        if entry.partition >= len(topic.partitions):
+            topic.widen(entry.partition + 1)
         partition = topic.partitions[entry.partition]
         return partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log()
 
@@ -313,8 +325,9 @@ class _Check:
                 affected += [hole.run for hole in holes if hole.may_be_in(stretch)]
                 affected += [_MAY_BE_NEWEST] if news else []
             told.update(affected)
+            runs, repairable = list(dict.fromkeys(affected)), stretch.repair != _BY_HAND
             self.report.problems.append(
-                Problem(stretch.file, stretch.start[1], stretch.wrong, list(dict.fromkeys(affected)), stretch.repair)
+                Problem(stretch.file, stretch.start[1], stretch.wrong, runs, stretch.repair, repairable)
             )
         self.report.notes += [
             f"{hole.run} are not there: an earlier repair lost them"
@@ -439,7 +452,10 @@ def _examine(storage: Storage, checkpoint: Checkpoint, files: _Files, sequence: 
     place = files.needed.index(sequence) + 1
     following = files.needed[place] if place < len(files.needed) else None
     data = read_file(storage, file_name(sequence))
-    durable_end = known_durable_end(storage, checkpoint, sequence, following)
+    try:
+        durable_end = known_durable_end(storage, checkpoint, sequence, following)
+    except OSError:  # the next file cannot be read: it is a problem of its own
+        durable_end = known_durable_end(storage, checkpoint, sequence, None)
     scan = scan_journal(data, checkpoint.broker, sequence, durable_end)
     if not scan.damage:
         return _Examined(data, scan, [])

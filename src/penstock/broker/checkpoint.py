@@ -58,6 +58,9 @@ class Checkpoint(msgspec.Struct):
     next_sequence: int
     sequence: int
     position: int
+    """Behind this place of file `sequence`, changes of topics and segments are not in the checkpoint."""
+    synced: int
+    """Up to this place the file was on disk."""
     next_topic_id: int
     floors: dict[str, int]
     doomed: list[str]
@@ -147,6 +150,6 @@ def _log_state(log: Log) -> LogState:
 
 
 def _restore_log(log: Log, state: LogState) -> None:
-    log.next_offset = state.end
+    log.next_offset = log.committed_end = state.end
     log.settled_end = state.settled_end
     log.segments = state.segments

@@ -17,6 +17,7 @@ from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicB
 from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
 from penstock.broker.guard import DiskGuard
 from penstock.broker.recovery import delete_logs, recover
+from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
 from penstock.broker.topics import Log, Topic
 from penstock.journal import Commit, Journal
 from penstock.journal.files import JournalFile
@@ -32,12 +33,10 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.events import Event
-from penstock.model.intake import Intake, check_message, check_messages, is_text
+from penstock.model.intake import Intake, check_message, check_messages
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
 from penstock.storage import Storage
-
-PRODUCER_BYTES_MAX = 1024
 
 
 class Engine:
@@ -114,7 +113,7 @@ class Engine:
         """Publish a batch: all of it or nothing is committed, whatever partitions it goes to."""
         now_us = self.clock.wall_us()
         intake = check_messages(messages, self.config, now_us)
-        _check_producer(intake.batch, producer, sequence)
+        check_producer(intake.batch, producer, sequence)
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:
@@ -140,7 +139,7 @@ class Engine:
     def _append_routed(
         self, topic: Topic, intake: Intake, keyless: int, now_us: int
     ) -> tuple[MessageIds, Commit | None]:
-        rows = _route(topic, intake, keyless)
+        rows = route(topic, intake, keyless)
         if len(rows) == 1:
             return self._append(topic, intake.batch, intake.size_bytes, next(iter(rows)), now_us)
         commit: Commit | None = None
@@ -149,7 +148,7 @@ class Engine:
             part = intake.batch.select(places)
             ids, commit = self._append(topic, part, intake.size_bytes // len(rows), partition, now_us)
             runs += ids.runs
-        return _ids_in_order(topic, runs, rows, len(intake.batch)), commit
+        return ids_in_order(topic, runs, rows, len(intake.batch)), commit
 
     def _publish_once(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish the batch of a producer, or find where it went the first time."""
@@ -162,13 +161,13 @@ class Engine:
             if topic.producers is not None and len(topic.producers) > self.config.max_producers:
                 topic.producers.drop_idlest()
             return published
-        rows = _route(topic, intake, keyless)
+        rows = route(topic, intake, keyless)
         if {run.partition: run.count for run in known} != {number: len(places) for number, places in rows.items()}:
             raise InvalidArgument(
                 f"sequence {sequence} of producer {producer!r} was published with other messages; "
                 "a sequence number may only be repeated with the same batch"
             )
-        return _ids_in_order(topic, known, rows, len(intake.batch)), self.journal.latest_commit()
+        return ids_in_order(topic, known, rows, len(intake.batch)), self.journal.latest_commit()
 
     def _publish_new(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish those messages of a batch whose dedupe ids are new, once each."""
@@ -271,7 +270,7 @@ class Engine:
         config = topic.config if topic is not None else self.config.topic_defaults
         for partition in asked:
             if partition is not None:
-                _check_partition(name, config.partitions, partition)
+                check_partition(name, config.partitions, partition)
         if topic is None:
             self._create(check_topic_name(name), self.config.topic_defaults, now_us)
             return self.catalog.by_name[name]
@@ -305,11 +304,12 @@ class Engine:
     def checkpoint(self, without: Sequence[JournalFile] = ()) -> None:
         """Put the state on disk, then remove what it no longer needs: doomed files and journal files `without`."""
         with self._checkpoint_lock:
+            self.journal.sync()
             with self.lock:
                 self._checkpoint_number += 1
                 doomed, self.doomed = self.doomed, []
                 gone = {file.sequence for file in without}
-                sequence, position = self.journal.position()
+                sequence, position, synced = self.journal.position()
                 snapshot = Checkpoint(
                     version=VERSION,
                     number=self._checkpoint_number,
@@ -320,6 +320,7 @@ class Engine:
                     next_sequence=self.journal.next_sequence,
                     sequence=sequence,
                     position=position,
+                    synced=synced,
                     next_topic_id=self.catalog.next_id,
                     floors=dict(self.catalog.floors),
                     doomed=doomed,
@@ -361,43 +362,3 @@ class Engine:
         finally:
             self.journal.close()
             self.storage.close()
-
-
-def _check_partition(topic: str, partitions: int, partition: object) -> None:
-    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < partitions:
-        raise InvalidArgument(f"{topic} has no partition {partition!r}: it has 0 to {partitions - 1}")
-
-
-def _check_producer(batch: Batch, producer: object, sequence: object) -> None:
-    if producer is None and sequence is None:
-        return
-    if not is_text(producer, PRODUCER_BYTES_MAX) or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
-        raise InvalidArgument(
-            f"give producer (text of 1 to {PRODUCER_BYTES_MAX} bytes) and sequence (a whole number that grows) together"
-        )
-    if batch.dedupe_ids is not None:
-        raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
-    batch.producer, batch.sequence = str(producer), sequence
-
-
-def _route(topic: Topic, intake: Intake, keyless: int) -> dict[int, list[int]]:
-    """The rows that go to each partition: as asked, else by key, else all to `keyless`."""
-    rows: dict[int, list[int]] = {}
-    keys = intake.batch.keys
-    for row in range(len(intake.batch)):
-        asked = intake.partitions[row] if intake.partitions is not None else None
-        key = keys[row] if keys is not None else None
-        if asked is None:
-            asked = keyless if key is None else topic.partition_of_key(key)
-        rows.setdefault(asked, []).append(row)
-    return rows
-
-
-def _ids_in_order(topic: Topic, runs: Sequence[IdRun], rows: dict[int, list[int]], count: int) -> MessageIds:
-    if len(rows) == 1:
-        return MessageIds(topic.name, runs)
-    places: list[tuple[int, int]] = [(0, 0)] * count
-    for run in runs:
-        for offset, row in enumerate(rows[run.partition], run.base):
-            places[row] = (run.partition, offset)
-    return MessageIds(topic.name, runs, places)

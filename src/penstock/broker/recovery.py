@@ -60,8 +60,8 @@ def recover(storage: Storage, config: BrokerConfig) -> Recovered:
     checkpoint = read_checkpoint(storage)
     sequences = journal_sequences(storage)
     if checkpoint is None:
-        if sequences:
-            raise CorruptData("checkpoint-a", 0, "it is missing, although there are journal files")
+        if storage.list("journal") or storage.list("topics"):
+            raise CorruptData("checkpoint-a", 0, "it is missing, although there is data")
         return Recovered(uuid.uuid4().bytes, 0, 0, Catalog())
     state = Recovered(
         checkpoint.broker,
@@ -87,16 +87,16 @@ def journal_sequences(storage: Storage) -> list[int]:
 def needed_files(checkpoint: Checkpoint, sequences: list[int]) -> list[int]:
     """The files to read, oldest first; raises where one is missing."""
     newer = [sequence for sequence in sequences if sequence >= checkpoint.next_sequence]
-    needed = sorted(checkpoint.journal_files) + newer
-    expected = set(checkpoint.journal_files) | set(range(checkpoint.next_sequence, max(newer, default=0) + 1))
-    for sequence in sorted(expected - set(sequences)):
-        raise CorruptData(file_name(sequence), 0, "the journal file is missing")
-    return needed
+    missing = sorted(set(checkpoint.journal_files) - set(sequences))
+    missing += [place for place, found in enumerate(newer, checkpoint.next_sequence) if found != place]
+    if missing:
+        raise CorruptData(file_name(missing[0]), 0, "the journal file is missing")
+    return sorted(checkpoint.journal_files) + newer
 
 
 def known_durable_end(storage: Storage, checkpoint: Checkpoint, sequence: int, following: int | None) -> int:
     """How much of a file is known, from the next file or from the checkpoint, to have been on disk."""
-    end = checkpoint.position if sequence == checkpoint.sequence else 0
+    end = checkpoint.synced if sequence == checkpoint.sequence else 0
     if following is not None:
         file = storage.open(file_name(following))
         try:

@@ -53,8 +53,8 @@ class Settler:
                 engine.journal.seal()
             before = self.segments_written
             self._write_segments(self._due_logs(everything))
-            while (file := self._crowded_file()) is not None:
-                self._write_segments(self._largest_logs(file))
+            while (file := self._crowded_file()) is not None and (logs := self._largest_logs(file)):
+                self._write_segments(logs)
             self._carry()
             with engine.lock:
                 free = [file for file in engine.journal.sealed_files() if file.live_bytes == 0]

@@ -43,13 +43,24 @@ class BlockRef(NamedTuple):
 class Log:
     """One ordered log: the messages, or the events, of a partition."""
 
-    __slots__ = ("_blocks", "live_bytes", "next_offset", "partition", "segments", "settled_end", "table", "topic")
+    __slots__ = (
+        "_blocks",
+        "committed_end",
+        "live_bytes",
+        "next_offset",
+        "partition",
+        "segments",
+        "settled_end",
+        "table",
+        "topic",
+    )
 
     def __init__(self, topic: Topic, table: str, partition: int, first_offset: int = 0) -> None:
         self.topic = topic
         self.table = table
         self.partition = partition
         self.next_offset = first_offset  # given to the next message; those before may not be committed yet
+        self.committed_end = first_offset  # what is before can be read, as far as it is still there
         self.settled_end = first_offset  # everything before is in segments, or gone
         self.segments: list[SegmentInfo] = []
         self.live_bytes = 0
@@ -57,13 +68,6 @@ class Log:
 
     def __len__(self) -> int:
         return len(self._blocks) // _STRIDE if self._blocks else 0
-
-    @property
-    def committed_end(self) -> int:
-        """The offset behind the last one that can be read."""
-        if self._blocks:
-            return self._blocks[-_STRIDE] + self._blocks[1 - _STRIDE]
-        return self.settled_end
 
     def block(self, index: int) -> BlockRef:
         """The block at a place of the index."""
@@ -98,16 +102,17 @@ class Log:
         )
         self.live_bytes += block.length
         file.took(self, block.length, block.timestamp_us)
-        if not self._blocks or block.base >= self.committed_end:
-            self._blocks.extend(line)
-            self.next_offset = max(self.next_offset, block.end)
-            return
-        start = self.find(block.base) * _STRIDE
-        if self._blocks[start] == block.base:
+        index = self.find(block.base)
+        start = index * _STRIDE
+        if index < len(self) and self._blocks[start] == block.base:
             self.live_bytes -= block.length
             self._blocks[start : start + _STRIDE] = array("Q", line)
+        elif index == len(self):
+            self._blocks.extend(line)
         else:
             self._blocks[start:start] = array("Q", line)
+        self.committed_end = max(self.committed_end, block.end)
+        self.next_offset = max(self.next_offset, block.end)
 
     def drop(self, count: int, files: dict[int, JournalFile]) -> None:
         """Forget the first blocks: they are settled."""

@@ -196,7 +196,7 @@ def _show(console: Console, report: CheckReport) -> None:
     console.print(table)
     console.print()
     for note in report.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.print(f"note: {note}\n", markup=False, soft_wrap=True)
     for number, problem in enumerate(report.problems, 1):
         _show_problem(console, number, problem)
 

@@ -82,7 +82,7 @@ class JournalDirectory:
         self._spares = [f"journal/{name}" for name in storage.list("journal") if name.endswith(SPARE)]
 
     def create(self, sequence: int, previous: JournalFile | None) -> JournalFile:
-        """The next file, with its header written; it is durable with the first group that is synced."""
+        """The next file, with its header on disk."""
         name = file_name(sequence)
         if self._spares:
             self._storage.rename(self._spares.pop(), name)
@@ -97,12 +97,12 @@ class JournalDirectory:
                 previous.end if previous else 0,
             )
             handle.write(0, [encode_file_header(header)])
+            handle.sync()
             self._storage.sync_directory("journal")
         except OSError:
             handle.close()
             raise
         file = JournalFile(handle, sequence, mark_of(self._broker, sequence), FILE_HEADER_BYTES)
-        file.synced_end = 0
         file.reserved_end = handle.size()
         return file
 

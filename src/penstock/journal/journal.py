@@ -148,11 +148,11 @@ class Journal:
         """All files but the one being written, oldest first; under the state lock."""
         return [file for file in self.files.values() if file is not self._current]
 
-    def position(self) -> tuple[int, int]:
-        """Up to where the journal is written: (sequence, end); under the state lock."""
+    def position(self) -> tuple[int, int, int]:
+        """Up to where the journal is written: (sequence, end, synced end); under the state lock."""
         if self._current is not None:
-            return self._current.sequence, self._current.end
-        return self._next_sequence, 0
+            return self._current.sequence, self._current.end, self._current.synced_end
+        return self._next_sequence, 0, 0
 
     @property
     def next_sequence(self) -> int:

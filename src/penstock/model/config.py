@@ -25,7 +25,7 @@ class TopicConfig:
     retention_bytes: int | None = option(None, optional(size(0, 1 << 60)))
     """When the topic's segments take more than this, the oldest go (None: no limit)."""
     archive: str | None = option(None, optional(text))
-    """A directory that expired segments move to, instead of being deleted."""
+    """A directory (relative to the data directory) that expired segments move to, instead of being deleted."""
     dedupe_window: float = option(300.0, duration())
     """How long a dedupe id is remembered."""
 

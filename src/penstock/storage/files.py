@@ -109,7 +109,7 @@ class FileStorage:
         return status.f_bavail * status.f_frsize
 
     def elsewhere(self, path: str) -> FileStorage:
-        return FileStorage(path)
+        return FileStorage(self._root / path)
 
     def lock(self) -> None:
         fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -61,7 +61,7 @@ class Storage(Protocol):
         """How much more the disk can take."""
 
     def elsewhere(self, path: str) -> Storage:
-        """The storage of another directory, such as an archive."""
+        """The storage of another directory, such as an archive; a relative path is taken from this one."""
 
     def lock(self) -> None:
         """Keep every other process out, or raise DirectoryLocked."""
