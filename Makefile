@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test lint bench clean
+.PHONY: help setup run test java lint bench clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,19 +15,22 @@ setup: $(READY)  ## build the virtual environment .venv
 
 $(READY): pyproject.toml Makefile
 	@if command -v uv >/dev/null; then \
-	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && uv pip install --quiet --python $(BIN)/python -e '.[dev,spark]'; \
 	elif $(PYTHON) -m venv --help >/dev/null 2>&1 && $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
-	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -e '.[dev]'; \
+	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -e '.[dev,spark]'; \
 	else \
-	  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -e '.[dev]'; \
+	  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -e '.[dev,spark]'; \
 	fi
 	@touch $@
 
 run: setup  ## run the demonstration
 	@$(BIN)/python examples/tour.py
 
-test: setup  ## run all tests
+test: setup java  ## run all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+java:
+	@command -v java >/dev/null || { apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; }
 
 lint: setup  ## check style, types and import rules
 	@$(BIN)/ruff check .

@@ -24,8 +24,14 @@ def value_at(offset: int) -> bytes:
 
 def batch(number: int, size: int = BATCH) -> list[bytes]:
     """The values of the batch with this number, where all before had the same size."""
-    start = number * size % (BATCH * _BATCHES)
-    return values()[start : start + size]
+    made = _batches(size)
+    return made[number % len(made)]
+
+
+@cache
+def _batches(size: int) -> list[list[bytes]]:
+    every = values()
+    return [every[start : start + size] for start in range(0, len(every), size)]
 
 
 def _value(number: int, chance: random.Random) -> bytes:

@@ -30,7 +30,7 @@ OPTIONS = {
     "min_free_bytes": 0,
 }
 RETENTION_S = 600
-TOPICS = {
+TOPICS: dict[str, dict[str, object]] = {
     "plain": {"partitions": 1, "retention_age": None},
     "wide": {"partitions": 3, "retention_age": None},
     "aged": {"partitions": 1, "retention_age": RETENTION_S},

@@ -116,6 +116,7 @@ def test_a_large_backlog_becomes_several_segments(engine_on: EngineOn) -> None:
         publish(engine, "t", bytes(10_000))
     Settler(engine).settle(everything=True)
     assert 6 <= len(segments(storage)) <= 9
+    assert len(engine.topic("t").partitions[0].messages) == 0
     assert offsets(engine, "t") == list(range(40))
 
 

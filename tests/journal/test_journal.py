@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.broker.engine import Engine
 from penstock.broker.settling import Settler
 from penstock.journal.layout import file_name
@@ -225,3 +227,17 @@ def test_every_created_journal_file_is_found_after_a_crash(engine_on: EngineOn) 
         survivor = storage.crash()
         assert newest in survivor.contents
         assert values(engine_on(survivor)) == [bytes([n]) * 500 for n in range(20)]
+
+
+def test_a_publisher_is_served_when_the_disk_was_held_by_somebody_who_commits_nothing(tmp_path: Path) -> None:
+    with penstock.open(tmp_path) as broker:
+        broker.publish("t", b"first")
+        journal = broker.engine.journal
+        publisher = threading.Thread(target=broker.publish, args=("t", b"second"))
+        with journal._disk_lock:
+            publisher.start()
+            while journal.latest_commit() is None:
+                publisher.join(0.001)
+            publisher.join(0.05)
+        publisher.join(3)
+        assert not publisher.is_alive()

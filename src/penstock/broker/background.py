@@ -12,6 +12,7 @@ from penstock.model.errors import PenstockError
 
 _log = logging.getLogger("penstock")
 _HOUSEKEEPING_S = 5.0
+_RETENTION_S = 60.0
 
 
 class Background:
@@ -51,6 +52,7 @@ class Background:
                 journal.sync()
 
     def _keep_house(self) -> None:
+        retained_s = self._engine.clock.monotonic_s()
         while True:
             self._settle_wanted.wait(_HOUSEKEEPING_S)
             self._settle_wanted.clear()
@@ -58,7 +60,9 @@ class Background:
                 return
             try:
                 self.settler.settle()
-                retain(self._engine)
+                if self._engine.clock.monotonic_s() - retained_s >= _RETENTION_S:
+                    retain(self._engine)
+                    retained_s = self._engine.clock.monotonic_s()
             except (PenstockError, OSError) as error:
                 _log.warning("settling will be tried again: %s", error)
             except Exception:  # noqa: BLE001 - a bug must not end the thread

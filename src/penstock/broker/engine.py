@@ -38,6 +38,8 @@ from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
 from penstock.storage import Storage
 
+_MESSAGE_BYTES = 48  # what a message counts against the limits of buffers, beside what is in it
+
 
 class Engine:
     """All operations of a broker on one storage."""
@@ -78,7 +80,7 @@ class Engine:
         """Publish one message; it is merged with the others of its commit."""
         now_us = self.clock.wall_us()
         single = check_message(message, self.config, now_us)
-        size_bytes = single.size_bytes()
+        size_bytes = single.size_bytes() + _MESSAGE_BYTES
         with self.lock:
             self._check_writable(size_bytes, now_us)
             topic = self._topic_to_publish(topic_name, (message.partition,), now_us)
@@ -114,6 +116,7 @@ class Engine:
         now_us = self.clock.wall_us()
         intake = check_messages(messages, self.config, now_us)
         check_producer(intake.batch, producer, sequence)
+        intake = intake._replace(size_bytes=intake.size_bytes + _MESSAGE_BYTES * len(intake.batch))
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:

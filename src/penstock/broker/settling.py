@@ -87,6 +87,8 @@ class Settler:
         """Write what the logs have in the journal, many files with few syncs of directories."""
         for start in range(0, len(logs), _LOGS_AT_ONCE):
             waiting = logs[start : start + _LOGS_AT_ONCE]
+            with self._engine.lock:
+                ends = {log: log.committed_end for log in waiting}
             while waiting:
                 staged = [(log, *segment) for log in waiting if (segment := self._stage(log)) is not None]
                 publish_files(
@@ -96,10 +98,7 @@ class Settler:
                 with self._engine.lock:
                     for log, blocks, info in staged:
                         self._install(log, blocks, info)
-                waiting = [log for log, blocks, _ in staged if len(log) and self._is_long(log)]
-
-    def _is_long(self, log: Log) -> bool:
-        return log.live_bytes >= self._engine.config.segment_max_bytes // 2
+                waiting = [log for log, *_ in staged if len(log) and log.settled_end < ends[log]]
 
     def _stage(self, log: Log) -> tuple[int, SegmentInfo] | None:
         """Write the next segment of a log under a temporary name; how many blocks it took."""

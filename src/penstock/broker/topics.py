@@ -102,15 +102,13 @@ class Log:
         )
         self.live_bytes += block.length
         file.took(self, block.length, block.timestamp_us)
-        index = self.find(block.base)
-        start = index * _STRIDE
-        if index < len(self) and self._blocks[start] == block.base:
-            self.live_bytes -= block.length
-            self._blocks[start : start + _STRIDE] = array("Q", line)
-        elif index == len(self):
+        if not self._blocks or block.base >= self._blocks[-_STRIDE] + self._blocks[1 - _STRIDE]:
             self._blocks.extend(line)
         else:
-            self._blocks[start:start] = array("Q", line)
+            start = self.find(block.base) * _STRIDE
+            known = self._blocks[start] == block.base
+            self._blocks[start : start + _STRIDE if known else start] = array("Q", line)
+            self.live_bytes -= block.length if known else 0
         self.committed_end = max(self.committed_end, block.end)
         self.next_offset = max(self.next_offset, block.end)
 

@@ -100,9 +100,8 @@ class Journal:
                     self._commit_through(commit)
                 finally:
                     self._disk_lock.release()
-                if self._gathering.blocks:
-                    self.wake_flusher()
             else:
+                self.wake_flusher()  # whoever has the lock may be done with groups
                 commit.block()
         commit.result()
 

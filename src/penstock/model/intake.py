@@ -72,23 +72,27 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
     if isinstance(messages, bytes | str):
         raise InvalidArgument(f"a batch is a list of messages, not one {type(messages).__name__}: use publish")
     rows = messages if isinstance(messages, list) else list(messages)
-    types = set(map(type, rows))
-    if not types <= {Message, bytes, str}:
-        wrong = sorted(kind.__name__ for kind in types - {Message, bytes, str})
-        raise InvalidArgument(f"a batch holds Message, bytes or str, not {', '.join(wrong)}")
-    if types == {bytes}:
-        plain = list(cast("list[bytes]", rows))  # a copy: it is encoded later
-        intake = Intake(Batch(plain), None, sum(map(len, plain)))
-    elif types == {Message}:
-        intake = _columns(cast("list[Message]", rows), limits, now_us)
+    if list(map(type, rows)).count(bytes) == len(rows):
+        values = list(cast("list[bytes]", rows))  # a copy: it is encoded later
+        intake = Intake(Batch(values), None, sum(map(len, values)))
     else:
-        intake = _columns([row if isinstance(row, Message) else Message(row) for row in rows], limits, now_us)
-    values = intake.batch.values
-    if values and max(map(len, values)) > limits.max_value_bytes:
+        intake = _columns(_as_messages(rows), limits, now_us)
+        values = intake.batch.values
+    if intake.size_bytes > limits.max_value_bytes and max(map(len, values)) > limits.max_value_bytes:
         _blame([Message(value) for value in values], limits, now_us)
     if intake.size_bytes > limits.max_batch_bytes:
         raise LimitExceeded(_too_large("the batch", intake.size_bytes, "max_batch_bytes", limits.max_batch_bytes))
     return intake
+
+
+def _as_messages(rows: list[Message | bytes | str]) -> list[Message]:
+    types = set(map(type, rows))
+    if types == {Message}:
+        return cast("list[Message]", rows)
+    if not types <= {Message, bytes, str}:
+        wrong = sorted(kind.__name__ for kind in types - {Message, bytes, str})
+        raise InvalidArgument(f"a batch holds Message, bytes or str, not {', '.join(wrong)}")
+    return [row if isinstance(row, Message) else Message(row) for row in rows]
 
 
 def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:

@@ -127,10 +127,14 @@ def events_from_arrow(table: pa.Table) -> list[Event]:
 
 
 def _integers(numbers: Sequence[int], kind: pa.DataType = _INT64) -> pa.Array:
+    if isinstance(numbers, range):
+        return pa.arange(numbers.start, numbers.stop)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(array("q", numbers))])
 
 
 def _times(times_us: Sequence[int]) -> pa.Array:
+    if times_us.count(times_us[0]) == len(times_us):  # as in a block, which has one time
+        return pa.repeat(pa.scalar(times_us[0], TIME), len(times_us))
     return _integers(times_us, TIME)
 
 

@@ -1,0 +1,276 @@
+"""Power cuts and damage at bad moments: the directory opens with what was promised, or says why it does not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+
+from penstock.broker.checking import check_directory, repair_directory
+from penstock.broker.engine import Engine
+from penstock.broker.reading import LogReader
+from penstock.broker.settling import Settler
+from penstock.journal.layout import SEQUENCE_MAX, file_name
+from penstock.model.errors import CorruptData, StorageFailed
+from penstock.segments.window import Window
+from penstock.testing import FaultyStorage, MemoryStorage
+
+EngineOn = Callable[..., Engine]
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SMALL_FILES = {"journal_file_bytes": 4096, "segment_min_bytes": 0}
+
+
+def publish(engine: Engine, value: bytes, topic: str = "t") -> int:
+    """The offset of a message that is acknowledged."""
+    ids, commit = engine.publish_many(topic, [value])
+    assert commit is not None
+    engine.journal.wait(commit)
+    return next(iter(ids)).offset
+
+
+def settle(engine: Engine) -> None:
+    Settler(engine).settle(everything=True)
+
+
+def messages(engine: Engine) -> dict[int, bytes]:
+    """The messages of the only partition there is, by offset."""
+    topic = engine.catalog.by_name.get("t")
+    if topic is None:
+        return {}
+    found = LogReader(engine, topic.partitions[0].messages).messages(Window())
+    return {message.offset: message.value for message in found}
+
+
+def copy_of(storage: MemoryStorage) -> dict[str, bytes]:
+    return {name: bytes(content) for name, content in storage.contents.items()}
+
+
+def goes_on(storage: FaultyStorage, engine_on: EngineOn) -> dict[int, bytes]:
+    """Open a storage, find its messages, and make sure that it takes one more and keeps it."""
+    engine = engine_on(storage)
+    found = messages(engine)
+    offset = publish(engine, b"one more")
+    again = engine_on(storage.crash())
+    assert messages(again) == found | {offset: b"one more"}
+    return found
+
+
+@pytest.mark.parametrize("sync", ["interval", "never"])
+def test_a_power_cut_after_a_checkpoint_keeps_what_it_synced_when_publishing_syncs_nothing(
+    engine_on: EngineOn, sync: str
+) -> None:
+    for seed in range(60):
+        storage = FaultyStorage(seed)
+        engine = engine_on(storage, sync=sync)
+        sent = [b"%d" % n * 300 for n in range(8)]
+        for value in sent[:5]:
+            publish(engine, value)
+        engine.checkpoint()
+        for value in sent[5:]:
+            publish(engine, value)
+        found = goes_on(storage.crash(), engine_on)
+        assert len(found) >= 5, seed
+        assert found == dict(enumerate(sent[: len(found)])), seed
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "never"])
+def test_a_power_cut_at_any_moment_leaves_everything_up_to_some_message(engine_on: EngineOn, sync: str) -> None:
+    for seed in range(40):
+        choice = random.Random(seed)
+        storage = FaultyStorage(seed)
+        sent: list[bytes] = []
+        safe = 0
+        engine = engine_on(storage, sync=sync, **SMALL_FILES)
+        storage.cut_power_after(choice.randrange(100))
+        try:
+            while True:
+                sent.append(b"%d" % len(sent) * choice.randrange(1, 400))
+                publish(engine, sent[-1])
+                step = choice.choice(
+                    [None, None, None, engine.journal.sync, engine.checkpoint, partial(settle, engine)]
+                )
+                if step is not None:
+                    step()
+                if engine.journal.frozen is None and (step is not None or sync == "always"):
+                    safe = len(sent)
+        except (OSError, StorageFailed):
+            survivor = storage.crash()
+        assert check_directory(survivor).problems == [], seed
+        found = goes_on(survivor, engine_on)
+        assert safe <= len(found), seed
+        assert found == dict(enumerate(sent[: len(found)])), seed
+
+
+def test_a_power_cut_at_any_moment_of_the_first_start_leaves_a_directory_that_opens(engine_on: EngineOn) -> None:
+    started = False
+    for operations in itertools.count():
+        for seed in range(10):
+            storage = FaultyStorage(seed)
+            storage.cut_power_after(operations)
+            try:
+                engine_on(storage)
+                started = True
+            except OSError:
+                assert not started
+            assert goes_on(storage.crash(), engine_on) == {}, (operations, seed)
+        if started:
+            return
+
+
+def prepare(engine: Engine, file: str) -> list[bytes]:
+    """Bring an engine to where the next publish begins a journal file; what is published then."""
+    if file == "first":
+        return []
+    publish(engine, b"before" * 600)
+    if file == "next":
+        engine.journal.seal()
+    else:
+        settle(engine)
+        assert any(name.endswith(".spare") for name in engine.storage.list("journal"))
+    return [b"before" * 600]
+
+
+@pytest.mark.parametrize("sync", ["always", "never"])
+@pytest.mark.parametrize("file", ["first", "next", "recycled"])
+def test_a_journal_file_torn_in_its_header_or_its_first_group_opens(engine_on: EngineOn, file: str, sync: str) -> None:
+    acknowledged = False
+    for operations in itertools.count():
+        for seed in range(12):
+            storage = FaultyStorage(seed)
+            engine = engine_on(storage, sync=sync)
+            sent = prepare(engine, file)
+            storage.cut_power_after(operations)
+            try:
+                publish(engine, b"torn" * 900)
+                acknowledged = True
+            except StorageFailed:
+                assert not acknowledged
+            found = list(goes_on(storage.crash(), engine_on).values())
+            kept = [sent, [*sent, b"torn" * 900]]
+            assert found in (kept[1:] if acknowledged and sync == "always" else kept), (operations, seed)
+        if acknowledged:
+            return
+
+
+@pytest.mark.parametrize("left", ["journal/", "topics/", ".spare", ""])
+def test_data_without_any_checkpoint_is_refused_and_nothing_is_overwritten(engine_on: EngineOn, left: str) -> None:
+    storage = MemoryStorage()
+    engine = engine_on(storage)
+    publish(engine, b"settled")
+    engine.journal.seal()
+    publish(engine, b"settled too")
+    settle(engine)
+    publish(engine, b"in the journal")
+    engine.close()
+    for name in list(storage.contents):
+        if name.startswith("checkpoint") or left not in name:
+            storage.remove(name)
+    before = copy_of(storage)
+    assert before
+    with pytest.raises(CorruptData, match="checkpoint-a at byte 0: it is missing, although there is data"):
+        engine_on(storage)
+    assert copy_of(storage) == before
+
+
+def test_L3_newest_offsets_that_a_repair_lost_are_never_given_again(engine_on: EngineOn) -> None:
+    for rotten in range(10):
+        storage = MemoryStorage()
+        engine = engine_on(storage)
+        given = [publish(engine, b"value %d" % n) for n in range(10)]
+        engine.close()
+        content = storage.contents[file_name(1)]
+        for n in range(rotten, 10):
+            content[content.index(b"value %d" % n)] ^= 1
+        report = repair_directory(storage, check_directory(storage), NOW)
+        assert report.losses == [f"t/0 offsets {n}..{n}" for n in given[rotten:]]
+        for _ in range(2):
+            engine_on(storage).close()
+        engine = engine_on(storage)
+        assert list(messages(engine)) == given[:rotten]
+        for _ in range(2):
+            given.append(publish(engine, b"new"))
+            engine.close()
+            engine = engine_on(storage)
+        assert given == list(range(12))
+        assert list(messages(engine)) == [*range(rotten), 10, 11]
+
+
+@pytest.mark.parametrize("sequence", [3, 99_999_999, SEQUENCE_MAX])
+def test_a_stray_journal_file_with_a_huge_number_is_refused_at_once(engine_on: EngineOn, sequence: int) -> None:
+    storage = MemoryStorage()
+    engine = engine_on(storage)
+    publish(engine, b"value")
+    engine.close()
+    storage.create(file_name(sequence))
+    before = copy_of(storage)
+    tracemalloc.start()
+    started_s = time.monotonic()
+    try:
+        with pytest.raises(CorruptData, match=r"0002\.journal at byte 0: the journal file is missing"):
+            engine_on(storage)
+        assert time.monotonic() - started_s < 1
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert copy_of(storage) == before
+    repair_directory(storage, check_directory(storage), NOW)
+    assert messages(engine_on(storage)) == {0: b"value"}
+
+
+@pytest.fixture
+def damaged(engine_on: EngineOn) -> FaultyStorage:
+    """Two segments and several journal files behind them, with every kind of damage that a repair knows."""
+    storage = FaultyStorage()
+    engine = engine_on(storage, **SMALL_FILES)
+    for n in range(60):
+        publish(engine, b"value %03d" % n * 20)
+        if n in (10, 20):
+            settle(engine)
+    engine.close()
+    storage = storage.crash()
+    segment = min(name for name in storage.contents if name.startswith("topics/"))
+    rotten, headless, missing, *_ = sorted(name for name in storage.contents if name.endswith(".journal"))
+    storage.flip_bit(rotten, 500)
+    storage.flip_bit(headless, 20)
+    storage.remove(missing)
+    storage.create(file_name(99_999_999))
+    storage.sync_directory("journal")
+    storage.flip_bit(segment, 100)
+    storage.flip_bit("checkpoint-a", 30)
+    return storage
+
+
+def test_a_power_cut_at_any_moment_of_a_repair_leaves_a_directory_that_another_repair_makes_whole(
+    engine_on: EngineOn, damaged: FaultyStorage
+) -> None:
+    def repaired(storage: FaultyStorage) -> dict[int, bytes]:
+        repair_directory(storage, check_directory(storage), NOW)
+        assert check_directory(storage).problems == []
+        return messages(engine_on(storage.crash()))
+
+    found = check_directory(damaged)
+    assert len(found.problems) == 6
+    originals = {problem.file: bytes(damaged.contents.get(problem.file, b"")) for problem in found.problems}
+    expected = repaired(damaged.crash())
+    assert len(expected) > 30
+    for operations in itertools.count():
+        for _ in range(2):
+            storage = damaged.crash()
+            storage.cut_power_after(operations)
+            try:
+                finished = not repair_directory(storage, found, NOW).failed
+            except OSError:
+                finished = False
+            storage = storage.crash()
+            assert repaired(storage) == expected, operations
+            set_aside = [content for name, content in storage.contents.items() if name.startswith("quarantine/")]
+            assert all(original in set_aside for original in originals.values() if original), operations
+        if finished:
+            return
