@@ -274,3 +274,30 @@ def test_a_power_cut_at_any_moment_of_a_repair_leaves_a_directory_that_another_r
             assert all(original in set_aside for original in originals.values() if original), operations
         if finished:
             return
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["topic behind the checkpoint", "topic in the checkpoint"])
+def test_L3_offsets_that_only_the_damaged_group_knew_of_are_not_given_again_after_a_repair(
+    engine_on: EngineOn, known: bool
+) -> None:
+    storage = MemoryStorage()
+    engine = engine_on(storage)
+    if known:
+        publish(engine, b"first", topic="a")
+        engine.close()
+        engine = engine_on(storage)
+    for number in range(10):
+        publish(engine, b"value %d" % number, topic="a")
+    end = engine.topic("a").partitions[0].messages.committed_end
+    publish(engine, b"behind it", topic="b")
+    storage.close()
+    journal = storage.contents[file_name(1)]
+    journal[journal.find(b"value 9")] ^= 1
+    report = check_directory(storage)
+    assert repair_directory(storage, report, NOW).losses == [f"a/0 offsets {end - 1}..{end - 1}"]
+    assert check_directory(storage).problems == []
+    for _ in range(2):
+        again = engine_on(storage)
+        assert publish(again, b"new", topic="a") == end
+        end += 1
+        again.close()

@@ -16,7 +16,7 @@ from penstock.broker.retaining import apply_event
 from penstock.broker.topics import BlockRef, Catalog, Topic
 from penstock.journal import BlockEntry, BlockKind, scan_journal
 from penstock.journal.files import JournalFile
-from penstock.journal.layout import bodies, decode_file_header, file_name, mark_of, sequence_of
+from penstock.journal.layout import LOST, bodies, decode_file_header, file_name, mark_of, sequence_of
 from penstock.model.batch import TAGS, decode_tags
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import CorruptData
@@ -150,7 +150,7 @@ class _Replay:
 
     def _block(self, file: JournalFile, entry: BlockEntry, position: int, data: bytes, news: bool) -> None:
         if entry.kind == BlockKind.TOPIC:
-            if news:
+            if news and not entry.flags & LOST:
                 self._topic_change(entry, data[position : position + entry.length])
             return
         topic = self._state.catalog.by_id.get(entry.topic) or self._lost_topic(entry)
@@ -160,6 +160,9 @@ class _Replay:
             topic.widen(entry.partition + 1)
         partition = topic.partitions[entry.partition]
         log = partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log()
+        if entry.flags & LOST:
+            log.skip(entry.base + entry.count)
+            return
         log.add(
             file,
             BlockRef(entry.base, entry.count, file.sequence, position, entry.length, entry.crc, entry.timestamp_us),

@@ -109,8 +109,12 @@ class Log:
             known = self._blocks[start] == block.base
             self._blocks[start : start + _STRIDE if known else start] = array("Q", line)
             self.live_bytes -= block.length if known else 0
-        self.committed_end = max(self.committed_end, block.end)
-        self.next_offset = max(self.next_offset, block.end)
+        self.skip(block.end)
+
+    def skip(self, end: int) -> None:
+        """Never give the offsets before `end`, although nothing is known of them any more."""
+        self.committed_end = max(self.committed_end, end)
+        self.next_offset = max(self.next_offset, end)
 
     def drop(self, count: int, files: dict[int, JournalFile]) -> None:
         """Forget the first blocks: they are settled."""

@@ -22,7 +22,7 @@ A file is a header and then groups, each group being what one commit wrote: all 
       u64  synced           how much of the file was surely on disk when this group was written
     directory, 36 bytes for each block
       u8   kind             what the body is (BlockKind)
-      u8   flags            of that kind
+      u8   flags            of that kind; LOST 128: a repair found the body damaged, it is not read
       u16  partition
       u32  topic            number of the topic
       u64  base             the first offset
@@ -60,6 +60,9 @@ _ENTRY = struct.Struct("<BBHIQqIII")
 FILE_HEADER_BYTES = _FILE_START.size + _FILE.size
 GROUP_HEADER_BYTES = _GROUP_START.size + _GROUP.size
 ENTRY_BYTES = _ENTRY.size
+
+
+LOST = 128  # of a block's flags; its offsets are not given again
 
 
 class BlockKind(IntEnum):

@@ -165,10 +165,12 @@ class _Check:
             for entry, position in layout.bodies(group):
                 if entry.kind != BlockKind.TOPIC:
                     log = self._log_of(entry, checkpoint)
-                    if log is not None:
+                    if log is not None and entry.flags & layout.LOST:
+                        log.skip(entry.base + entry.count)
+                    elif log is not None:
                         place = (sequence, position, entry.length, entry.crc, entry.timestamp_us)
                         log.add(file, BlockRef(entry.base, entry.count, *place))
-                elif news:
+                elif news and not entry.flags & layout.LOST:
                     self._topic_change(entry, data[position : position + entry.length])
 
     def _topic_change(self, entry: BlockEntry, body: bytes) -> None:

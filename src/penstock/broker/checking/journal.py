@@ -112,7 +112,7 @@ def _mend(data: bytes, scan: Scan, broker: bytes, sequence: int, durable_end: in
 def _void(data: bytes, start: int, end: int, mark: int) -> tuple[bytes, list[BlockEntry], bool]:
     """What to write over a damaged part, which blocks are lost by it, and whether more may be.
 
-    Where a directory is whole, the whole blocks of its group are kept; all else becomes void.
+    Where a directory is whole, its group stays and the damaged blocks in it are marked as lost; all else becomes void.
     """
     parts: list[bytes] = []
     lost: list[BlockEntry] = []
@@ -121,18 +121,12 @@ def _void(data: bytes, start: int, end: int, mark: int) -> tuple[bytes, list[Blo
         if group is None or group.end > end or 0 < end - group.end < GROUP_HEADER_BYTES:
             void = layout.encode_void(mark, start, end)
             return b"".join([*parts, void, data[start + len(void) : end]]), lost, True
-        kept: list[BlockEntry] = []
-        content: list[bytes] = []
+        entries: list[BlockEntry] = []
         for entry, position in layout.bodies(group):
-            body = data[position : position + entry.length]
-            if crc32c(body) == entry.crc:
-                kept.append(entry)
-                content.append(body)
-            else:
+            crc = crc32c(data[position : position + entry.length])
+            if crc != entry.crc:
                 lost.append(entry)
-        whole = b"".join([layout.encode_group(mark, start, group.synced, kept), *content]) if kept else b""
-        rest = start + len(whole)
-        void = layout.encode_void(mark, rest, group.end) if rest < group.end else b""
-        parts += [whole, void, data[rest + len(void) : group.end]]
+            entries.append(entry if crc == entry.crc else entry._replace(flags=layout.LOST, crc=crc))
+        parts += [layout.encode_group(mark, start, group.synced, entries), data[group.body : group.end]]
         start = group.end
     return b"".join(parts), lost, False
