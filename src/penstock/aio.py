@@ -66,6 +66,9 @@ class AsyncBroker:
         return self._opened
 
     async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._create_future = loop.create_future
+        self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._opened = await asyncio.to_thread(self._opening)
         return self
 
@@ -93,7 +96,8 @@ class AsyncBroker:
         if commit is not None:
             if not commit.done:
                 await self._outcome(commit)
-            commit.result()
+            if commit.failed:
+                commit.result()
         return identity
 
     async def publish_many(
@@ -193,20 +197,19 @@ class AsyncBroker:
 
     def _outcome(self, commit: Commit) -> asyncio.Future[None]:
         """Done when the commit is; one call wakes all tasks that wait for the same one."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future = self._create_future()
         waiting = self._waiting.get(commit)
         if waiting is not None:
             waiting.append(future)
         else:
             self._waiting[commit] = [future]
-            commit.on_done(partial(self._wake_soon, loop, commit))
+            commit.on_done(partial(self._wake_soon, commit))
             self._broker.engine.journal.wake_flusher()
         return future
 
-    def _wake_soon(self, loop: asyncio.AbstractEventLoop, commit: Commit) -> None:
+    def _wake_soon(self, commit: Commit) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(self._wake, commit)
+            self._call_soon_threadsafe(self._wake, commit)
 
     def _wake(self, commit: Commit) -> None:
         for future in self._waiting.pop(commit):

@@ -83,26 +83,23 @@ class Engine:
         size_bytes = single.size_bytes() + _MESSAGE_BYTES
         with self.lock:
             self._check_writable(size_bytes, now_us)
-            topic = self._topic_to_publish(topic_name, (message.partition,), now_us)
+            topic = self.catalog.by_name.get(topic_name)
+            partition = message.partition
+            if topic is None or topic.deleting or partition is not None:
+                topic = self._topic_to_publish(topic_name, (partition,), now_us)
             if single.dedupe_id is not None:
                 found = self._find_duplicate(topic, single.dedupe_id, now_us)
                 if found is not None:
                     return MessageId(topic.name, *found), self.journal.latest_commit()
-            if message.partition is not None:
-                partition = message.partition
-            elif single.key is not None:
-                partition = topic.partition_of_key(single.key)
-            else:
-                partition = topic.next_partition()
+            if partition is None:
+                partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
             log = topic.partitions[partition].messages
-            block = self._open_block(log)
-            if block is None:
-                block = SinglesBlock(log, now_us)
-                commit = self.journal.gather(block, size_bytes)
-                self._open_singles[log] = block
-                self._open_commit = commit
-            else:
+            block = self._open_singles.get(log)
+            if block is not None and self._open_commit is self.journal.gathering.commit:
                 commit = self.journal.grow(size_bytes)
+            else:
+                block = self._open_block(log, now_us)
+                commit = self._open_commit = self.journal.gather(block, size_bytes)
             return MessageId(topic.name, partition, block.add(single)), commit
 
     def publish_many(
@@ -213,10 +210,12 @@ class Engine:
             )
         return found
 
-    def _open_block(self, log: Log) -> SinglesBlock | None:
-        if self._open_commit is not self.journal.gathering_commit:
+    def _open_block(self, log: Log, now_us: int) -> SinglesBlock:
+        """A block that takes the singles of this log until the group is committed."""
+        if self._open_commit is not self.journal.gathering.commit:
             self._open_singles.clear()
-        return self._open_singles.get(log)
+        block = self._open_singles[log] = SinglesBlock(log, now_us)
+        return block
 
     def _check_writable(self, size_bytes: int, now_us: int) -> None:
         if self.closed:

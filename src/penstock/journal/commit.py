@@ -34,20 +34,15 @@ class Block(Protocol):
 class Commit:
     """The outcome of everything in one group: pending, then committed or failed, once."""
 
-    __slots__ = ("_callbacks", "_done", "_error", "_event", "_lock", "synced")
+    __slots__ = ("_callbacks", "_error", "_event", "_lock", "done", "synced")
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
-        self._done = False
+        self.done = False  # whether the outcome is known
         self._error: PenstockError | None = None
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] | None = None
         self.synced = False  # whether it was on disk when it was acknowledged
-
-    @property
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        return self._done
 
     @property
     def failed(self) -> bool:
@@ -62,7 +57,7 @@ class Commit:
     def block(self) -> None:
         """Wait in this thread until the outcome is known."""
         with self._lock:
-            if self._done:
+            if self.done:
                 return
             if self._event is None:
                 self._event = threading.Event()
@@ -72,7 +67,7 @@ class Commit:
     def on_done(self, callback: Callable[[], object]) -> None:
         """Call back, from the thread that commits, once the outcome is known; at once if it is."""
         with self._lock:
-            if not self._done:
+            if not self.done:
                 if self._callbacks is None:
                     self._callbacks = []
                 self._callbacks.append(callback)
@@ -82,7 +77,7 @@ class Commit:
     def finish(self, error: PenstockError | None, synced: bool) -> None:
         """Tell the outcome to all who wait."""
         with self._lock:
-            self._error, self.synced, self._done = error, synced, True
+            self._error, self.synced, self.done = error, synced, True
             event, callbacks = self._event, self._callbacks
         if event is not None:
             event.set()

@@ -44,7 +44,7 @@ class Journal:
         self._lock = lock
         self._disk_lock = threading.Lock()
         self._directory = JournalDirectory(storage, broker, config.journal_file_bytes)
-        self._gathering = Gathering(lock)
+        self.gathering = Gathering(lock)
         self._writing: Gathering | None = None
         self._next_sequence = next_sequence
         self._current = current
@@ -60,7 +60,7 @@ class Journal:
         """Raise if a block of this size cannot be taken now; nothing has been done yet."""
         if self._frozen is not None:
             raise StorageFailed(*self._frozen.args)
-        waiting = self._gathering.size_bytes + (self._writing.size_bytes if self._writing else 0)
+        waiting = self.gathering.size_bytes + (self._writing.size_bytes if self._writing else 0)
         if waiting and waiting + size_bytes > self._config.max_unwritten_bytes:
             raise Overloaded(
                 f"{format_size(waiting)} wait for the disk already; the limit is "
@@ -69,25 +69,20 @@ class Journal:
 
     def gather(self, block: Block, size_bytes: int) -> Commit:
         """Add a block to the next group."""
-        gathering = self._gathering
+        gathering = self.gathering
         gathering.blocks.append(block)
         gathering.size_bytes += size_bytes
         return gathering.commit
 
     def grow(self, size_bytes: int) -> Commit:
         """Count what was added to a block of the next group."""
-        self._gathering.size_bytes += size_bytes
-        return self._gathering.commit
-
-    @property
-    def gathering_commit(self) -> Commit:
-        """The commit of the group that is being gathered."""
-        return self._gathering.commit
+        self.gathering.size_bytes += size_bytes
+        return self.gathering.commit
 
     def latest_commit(self) -> Commit | None:
         """The commit behind which everything gathered so far is on disk; None when all of it is."""
-        if self._gathering.blocks:
-            return self._gathering.commit
+        if self.gathering.blocks:
+            return self.gathering.commit
         return self._writing.commit if self._writing else None
 
     # Committing: no lock held by the caller.
@@ -108,7 +103,7 @@ class Journal:
     def flush(self) -> None:
         """Commit everything gathered so far."""
         with self._disk_lock:
-            while self._gathering.blocks:
+            while self.gathering.blocks:
                 self._commit_gathered()
 
     def sync(self) -> None:
@@ -186,10 +181,10 @@ class Journal:
 
     def _commit_gathered(self) -> None:
         with self._lock:
-            group = self._gathering
+            group = self.gathering
             if not group.blocks:
                 return
-            self._gathering = Gathering(self._lock)
+            self.gathering = Gathering(self._lock)
             self._writing = group
         try:
             file, entries = self._write(group)
@@ -278,7 +273,7 @@ class Journal:
     def _fail(self, group: Gathering, error: PenstockError) -> None:
         """Refuse a group and everything gathered behind it, so that no offset is skipped."""
         with self._lock:
-            behind, self._gathering, self._writing = self._gathering, Gathering(self._lock), None
+            behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
             for block in reversed(group.blocks + behind.blocks):
                 block.refused()
         for failed in (group, behind):

@@ -16,7 +16,6 @@ from penstock.model.names import NORMAL, Priority, parse_priority
 from penstock.model.units import TIME_US_MAX, format_size, parse_duration, parse_time_us
 
 DEDUPE_ID_BYTES_MAX = 1024
-_PLAIN = msgspec.structs.astuple(Message(b""))[1:]  # of a message that is nothing but a value
 
 
 class Single(msgspec.Struct, frozen=True, gc=False):
@@ -54,9 +53,9 @@ def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single
         value = _to_bytes("value", value)
     if len(value) > limits.max_value_bytes:
         raise LimitExceeded(_too_large("the value", len(value), "max_value_bytes", limits.max_value_bytes))
-    if msgspec.structs.astuple(message)[1:] == _PLAIN:
-        return Single(value)
     key, headers = message.key, message.headers
+    if key is None and headers is None and message.priority == "normal" and _is_plain(message):
+        return Single(value)
     return Single(
         value,
         None if key is None else _check_key(key, limits),
@@ -65,6 +64,10 @@ def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single
         _due_time_us(message, now_us),
         _check_dedupe_id(message.dedupe_id),
     )
+
+
+def _is_plain(message: Message) -> bool:
+    return message.delay is None and message.deliver_at is None and message.dedupe_id is None
 
 
 def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConfig, now_us: int) -> Intake:
