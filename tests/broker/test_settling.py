@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.settling import Settler
+from penstock.journal.layout import file_name
 from penstock.model.errors import StorageFailed
 from penstock.model.message import Message
 from penstock.segments.window import Window
@@ -155,3 +158,20 @@ def test_a_reader_keeps_its_journal_file_while_it_is_settled_and_reused(engine_o
     assert [name for name in storage.contents if name.endswith(".spare")] == []
     place.file.unpin()  # type: ignore[union-attr]
     assert offsets(engine, "t") == [0, 1]
+
+
+def test_a_rotten_block_keeps_nobody_else_from_being_settled(
+    engine_on: EngineOn, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = FaultyStorage()
+    engine = engine_on(storage, journal_file_bytes=4096, journal_files_max=1)
+    publish(engine, "rotten", b"the bad one")
+    storage.flip_bit(file_name(1), engine.journal.position()[1] - 1)
+    for n in range(30):
+        publish(engine, f"healthy-{n % 2}", bytes([n]) * 900)
+        Settler(engine).settle()
+    Settler(engine).settle(everything=True)
+    assert "rotten/0 cannot be settled: journal file 1 at byte" in caplog.text
+    assert offsets(engine, "healthy-0") == list(range(15))
+    assert len(engine.topic("healthy-1").partitions[0].messages) == 0
+    assert len(engine.journal.files) == 1

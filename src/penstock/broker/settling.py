@@ -13,6 +13,7 @@ a crash in between leaves files that are written again or removed, never a gap.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +23,7 @@ from penstock.journal import Commit
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES
 from penstock.model.batch import TAGS, decode_batch
+from penstock.model.errors import CorruptData
 from penstock.model.events import decode_events
 from penstock.segments import SegmentInfo, segment_name
 from penstock.segments.window import Rows
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.broker.engine import Engine
 
+_log = logging.getLogger("penstock")
 _LOGS_AT_ONCE = 64
 _CARRY_BYTES = 1 << 20
 
@@ -53,8 +56,11 @@ class Settler:
                 engine.journal.seal()
             before = self.segments_written
             self._write_segments(self._due_logs(everything))
-            while (file := self._crowded_file()) is not None and (logs := self._largest_logs(file)):
-                self._write_segments(logs)
+            while (file := self._crowded_file()) is not None:
+                needed_bytes = file.live_bytes
+                self._write_segments(self._largest_logs(file))
+                if file.live_bytes == needed_bytes:
+                    break  # what is left of it cannot be read
             self._carry()
             with engine.lock:
                 free = [file for file in engine.journal.sealed_files() if file.live_bytes == 0]
@@ -114,7 +120,11 @@ class Settler:
                 blocks.append(block)
         if not blocks:
             return None
-        chunks, info = write_segment(log.table, log.topic.name, log.partition, self._arrow(log, blocks))
+        try:
+            chunks, info = write_segment(log.table, log.topic.name, log.partition, self._arrow(log, blocks))
+        except CorruptData as error:  # it stays where it is, and nobody else waits for it
+            _log.error("%s/%d cannot be settled: %s", log.topic.name, log.partition, error)
+            return None
         stage_file(self._engine.storage, segment_name(log.topic.name, log.table, log.partition, info.base), chunks)
         return len(blocks), info
 
@@ -186,7 +196,11 @@ class Settler:
                 with engine.lock:
                     blocks = [block for block in log.blocks() if block.sequence == file.sequence]
                 for block in blocks:
-                    body = self._read(block)
+                    try:
+                        body = self._read(block)
+                    except CorruptData as error:
+                        _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
+                        continue
                     flags = body[0] & TAGS if log.table == "messages" else 0
                     with engine.lock:
                         commit = engine.journal.gather(CarriedBlock(log, block, body, flags, file), len(body))
