@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -203,7 +202,7 @@ def test_L3_newest_offsets_that_a_repair_lost_are_never_given_again(engine_on: E
 
 
 @pytest.mark.parametrize("sequence", [3, 99_999_999, SEQUENCE_MAX])
-def test_a_stray_journal_file_with_a_huge_number_is_refused_at_once(engine_on: EngineOn, sequence: int) -> None:
+def test_a_stray_journal_file_with_a_huge_number_is_refused_and_takes_no_memory(engine_on: EngineOn, sequence: int) -> None:
     storage = MemoryStorage()
     engine = engine_on(storage)
     publish(engine, b"value")
@@ -211,11 +210,9 @@ def test_a_stray_journal_file_with_a_huge_number_is_refused_at_once(engine_on: E
     storage.create(file_name(sequence))
     before = copy_of(storage)
     tracemalloc.start()
-    started_s = time.monotonic()
     try:
         with pytest.raises(CorruptData, match=r"0002\.journal at byte 0: the journal file is missing"):
             engine_on(storage)
-        assert time.monotonic() - started_s < 1
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
