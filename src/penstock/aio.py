@@ -69,7 +69,12 @@ class AsyncBroker:
         loop = asyncio.get_running_loop()
         self._create_future = loop.create_future
         self._call_soon_threadsafe = loop.call_soon_threadsafe
-        self._opened = await asyncio.to_thread(self._opening)
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opening))
+        try:
+            self._opened = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            (await opening).close()  # it cannot be stopped half-way
+            raise
         return self
 
     async def __aexit__(

@@ -179,7 +179,7 @@ def test_R1_messages_that_wait_for_the_disk_are_bounded(engine_on: EngineOn) -> 
 
 
 def test_R1_a_journal_that_is_not_settled_is_bounded(engine_on: EngineOn) -> None:
-    engine = engine_on(MemoryStorage(), max_unsettled_bytes="4MiB", journal_file_bytes="1MiB")
+    engine = engine_on(MemoryStorage(), max_unsettled_bytes="4MiB", journal_file_bytes="1MiB", journal_files_max=2)
     with pytest.raises(Overloaded, match="max_unsettled_bytes"):
         for _ in range(100):
             publish(engine, bytes(100_000))

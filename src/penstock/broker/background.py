@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from penstock.broker.engine import Engine
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
-from penstock.model.errors import PenstockError
+from penstock.model.errors import BrokerClosed, PenstockError
 
 _log = logging.getLogger("penstock")
 _HOUSEKEEPING_S = 5.0
@@ -58,12 +59,18 @@ class Background:
             self._settle_wanted.clear()
             if self._stopping:
                 return
-            try:
-                self.settler.settle()
-                if self._engine.clock.monotonic_s() - retained_s >= _RETENTION_S:
-                    retain(self._engine)
-                    retained_s = self._engine.clock.monotonic_s()
-            except (PenstockError, OSError) as error:
-                _log.warning("settling will be tried again: %s", error)
-            except Exception:  # noqa: BLE001 - a bug must not end the thread
-                _log.exception("settling failed; it will be tried again")
+            self._attempt("settling", self.settler.settle)
+            if self._engine.clock.monotonic_s() - retained_s >= _RETENTION_S:
+                self._attempt("retention", lambda: retain(self._engine))
+                retained_s = self._engine.clock.monotonic_s()
+
+    def _attempt(self, what: str, work: Callable[[], object]) -> None:
+        """Do it; a failure is told and must not end the thread, nor keep the rest from being done."""
+        try:
+            work()
+        except BrokerClosed:
+            pass
+        except (PenstockError, OSError) as error:
+            _log.warning("%s will be tried again: %s", what, error)
+        except Exception:  # noqa: BLE001 - not even a bug may end the thread
+            _log.exception("%s failed; it will be tried again", what)

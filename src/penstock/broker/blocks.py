@@ -32,7 +32,12 @@ class LogBlock:
         self.flags = flags
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
-        self.log.add(file, BlockRef(self.base, self.count, file.sequence, position, length, crc, self.timestamp_us))
+        self._place(file, position, length, crc)
+
+    def _place(self, file: JournalFile, position: int, length: int, crc: int) -> int | None:
+        return self.log.add(
+            file, BlockRef(self.base, self.count, file.sequence, position, length, crc, self.timestamp_us)
+        )
 
     def refused(self) -> None:
         self.log.next_offset = self.base
@@ -88,6 +93,10 @@ class SinglesBlock(LogBlock):
     def encode(self) -> list[bytes]:
         return batch_of(self.singles).encode()
 
+    def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
+        super().committed(file, position, length, crc)
+        self.singles = []  # they can be read from the journal now
+
     def refused(self) -> None:
         super().refused()
         dedupe = self.log.topic.dedupe
@@ -130,9 +139,8 @@ class CarriedBlock(LogBlock):
         return [self._body]
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
-        if self.base >= self.log.settled_end:  # else it was settled, or its topic deleted, meanwhile
+        if self._place(file, position, length, crc) is not None:  # else it was settled or deleted meanwhile
             self._from.live_bytes -= length
-            super().committed(file, position, length, crc)
 
     def refused(self) -> None:
         """It is still where it was."""

@@ -110,15 +110,19 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
 
 
 def topic_state(topic: Topic) -> TopicState:
-    """A topic as the checkpoint keeps it."""
+    """A topic as the checkpoint keeps it: only what is committed, for the rest may never be."""
+
+    def is_committed(partition: int, offset: int) -> bool:
+        return offset < topic.partitions[partition].messages.committed_end
+
     return TopicState(
         topic.id,
         topic.name,
         dataclasses.asdict(topic.config),
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
-        list(topic.dedupe.entries()) if topic.dedupe else [],
-        list(topic.producers.entries()) if topic.producers else [],
+        [entry for entry in topic.dedupe.entries() if is_committed(entry[1], entry[2])] if topic.dedupe else [],
+        [entry for entry in topic.producers.entries() if is_committed(*entry[2][:2])] if topic.producers else [],
     )
 
 
@@ -134,13 +138,14 @@ def restore_topics(checkpoint: Checkpoint, shared: TopicConfig) -> Catalog:
         for partition, messages, events in zip(topic.partitions, state.messages, state.events, strict=True):
             _restore_log(partition.messages, messages)
             if events is not None:
-                _restore_log(partition.event_log(), events)
+                _restore_log(partition.event_log(events.end), events)
         for identity, number, offset, time_us in state.dedupe:
             dedupe_window(topic).remember(identity, number, offset, time_us)
         if state.producers:
             topic.producers = ProducerHistories()
             for producer, sequence, run in state.producers:
                 topic.producers.remember(producer, sequence, IdRun(*run))
+        topic.committed = True
         catalog.add(topic)
     return catalog
 

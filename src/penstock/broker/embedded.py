@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -78,6 +80,8 @@ class Broker:
         With `producer` and a growing `sequence`, publishing the same batch again returns the same ids and
         changes nothing.
         """
+        if not isinstance(messages, list | bytes | str):
+            messages = list(messages)
         with Uninterrupted():
             ids, commit = self.engine.publish_many(topic, messages, producer, sequence)
             if commit is not None:
@@ -100,7 +104,7 @@ class Broker:
         `offset` skips what is before it; `from_time` and `to_time` bound a window of time (the first inside, the
         second outside). `include_deleted` also finds what retention moved to the archive.
         """
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
+        if limit is not None and (not isinstance(limit, int) or not 0 <= limit <= sys.maxsize):
             raise InvalidArgument(f"{limit!r} is not a limit: give a whole number of messages")
         window = _window(offset, from_time, to_time)
         readers = self._readers(topic, partition, include_deleted)
@@ -149,7 +153,8 @@ class Broker:
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
         with Uninterrupted():
             self.engine.journal.wait(self.engine.delete_topic(name))
-            self.engine.checkpoint()
+            with contextlib.suppress(BrokerClosed):  # closing writes one too
+                self.engine.checkpoint()
 
     def settle(self) -> None:
         """Turn everything that is in the journal into Parquet segments now."""
@@ -169,7 +174,7 @@ class Broker:
     def close(self) -> None:
         """Finish what is under way and let the directory go; closing twice is harmless."""
         with Uninterrupted():
-            if not self.engine.closed:
+            if self.engine.refuse_work():
                 self._background.stop()
                 self.engine.close()
 

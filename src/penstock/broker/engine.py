@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicBlock, TopicRecord
 from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
 from penstock.broker.guard import DiskGuard
-from penstock.broker.recovery import delete_logs, recover
+from penstock.broker.recovery import Recovered, delete_logs, recover
 from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
 from penstock.broker.topics import Log, Topic
 from penstock.journal import Commit, Journal
@@ -29,6 +31,7 @@ from penstock.model.errors import (
     InvalidArgument,
     LimitExceeded,
     Overloaded,
+    StorageFailed,
     TopicExists,
     TopicNotFound,
 )
@@ -52,6 +55,7 @@ class Engine:
         self.upkeep_lock = threading.Lock()  # held by settling and by retention
         self._checkpoint_lock = threading.Lock()
         storage.lock()
+        state: Recovered | None = None
         try:
             started_s = self.clock.monotonic_s()
             state = recover(storage, config)
@@ -68,9 +72,13 @@ class Engine:
             self._open_singles: dict[Log, SinglesBlock] = {}
             self._open_commit: Commit | None = None
             self.closed = False
+            self._released = False  # whether the directory may belong to somebody else
             self._first_checkpoint()
+            _engines.add(self)
             self.recovery.seconds = self.clock.monotonic_s() - started_s
         except BaseException:
+            for file in state.files.values() if state is not None else ():
+                file.handle.close()
             storage.close()
             raise
 
@@ -93,6 +101,8 @@ class Engine:
                     return MessageId(topic.name, *found), self.journal.latest_commit()
             if partition is None:
                 partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
+            else:
+                partition = int(partition)
             log = topic.partitions[partition].messages
             block = self._open_singles.get(log)
             if block is not None and self._open_commit is self.journal.gathering.commit:
@@ -204,6 +214,8 @@ class Engine:
         topic.dedupe.expire(now_us)
         found = topic.dedupe.find(identity, now_us)
         if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
+            topic.dedupe.sweep(now_us)
+        if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
             raise Overloaded(
                 f"{topic.name} remembers {len(topic.dedupe)} dedupe ids already (max_dedupe_ids): publish again when "
                 "its dedupe window has moved on"
@@ -289,24 +301,32 @@ class Engine:
         topic = Topic(self.catalog.next_id, name, config, self.catalog.floors.get(name, 0))
         record = TopicRecord(name, dataclasses.asdict(config), topic.offset_floor())
         self.catalog.add(topic)
-        return self.journal.gather(
-            TopicBlock(topic.id, record, now_us, lambda: None, lambda: self.catalog.remove(topic)), 0
-        )
+
+        def keep() -> None:
+            topic.committed = True
+
+        return self.journal.gather(TopicBlock(topic.id, record, now_us, keep, lambda: self.catalog.remove(topic)), 0)
 
     def append_events(self, log: Log, events: list[Event], apply: Callable[[], None]) -> Commit:
         """Log what happened to messages of a partition; `apply` changes the state once that is committed."""
         with self.lock:
             self.journal.check_writable(0)
+            if log.topic.id not in self.catalog.by_id:
+                raise TopicNotFound(f"the topic {log.topic.name!r} was deleted")
             partition = log.topic.partitions[log.partition]
-            block = EventsBlock(partition.event_log(), events, self.clock.wall_us(), apply)
-            return self.journal.gather(block, 0)
+            event_log = partition.event_log(partition.messages.next_offset)
+            return self.journal.gather(EventsBlock(event_log, events, self.clock.wall_us(), apply), 0)
 
     # Checkpoints.
 
     def checkpoint(self, without: Sequence[JournalFile] = ()) -> None:
         """Put the state on disk, then remove what it no longer needs: doomed files and journal files `without`."""
         with self._checkpoint_lock:
+            if self._released:
+                raise BrokerClosed("the broker is closed")
             self.journal.sync()
+            if self.journal.frozen is not None:
+                raise StorageFailed(*self.journal.frozen.args)
             with self.lock:
                 self._checkpoint_number += 1
                 doomed, self.doomed = self.doomed, []
@@ -326,7 +346,7 @@ class Engine:
                     next_topic_id=self.catalog.next_id,
                     floors=dict(self.catalog.floors),
                     doomed=doomed,
-                    topics=[topic_state(topic) for topic in self.catalog.by_id.values()],
+                    topics=[topic_state(topic) for topic in self.catalog.by_id.values() if topic.committed],
                 )
             try:
                 write_checkpoint(self.storage, snapshot)
@@ -336,8 +356,7 @@ class Engine:
                 raise
             for file in without:
                 self.journal.remove(file)
-            for name in doomed:
-                self.storage.remove(name)
+            self._remove(doomed)
 
     def _first_checkpoint(self) -> None:
         """Note the new epoch. On a full disk the old checkpoint serves on: reading must stay possible."""
@@ -347,20 +366,60 @@ class Engine:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self._checkpoint_number == 1:
                 raise
 
-    def close(self) -> None:
-        """Commit what is gathered, note the state, and let the directory go."""
-        with self.lock:
-            if self.closed:
-                return
-            self.closed = True
-        try:
-            self.journal.flush()
-            self.journal.sync()
-            if self.journal.frozen is None:
-                self.checkpoint()
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    def _remove(self, doomed: list[str]) -> None:
+        """Remove files; those that cannot be now are tried again after the next checkpoint."""
+        while doomed:
+            try:
+                self.storage.remove(doomed[-1])
+            except OSError:
+                with self.lock:
+                    self.doomed += doomed
                 raise
-        finally:
-            self.journal.close()
-            self.storage.close()
+            doomed.pop()
+
+    def refuse_work(self) -> bool:
+        """The first half of closing: nothing new is taken; whether it was open until now."""
+        with self.lock:
+            was_open, self.closed = not self.closed, True
+        return was_open
+
+    def close(self) -> None:
+        """Commit what is gathered, wait for upkeep to end, note the state, and let the directory go."""
+        self.refuse_work()
+        with self.upkeep_lock:
+            if self._released:
+                return
+            try:
+                self.journal.flush()
+                self.checkpoint()
+            except StorageFailed:
+                pass  # everybody has heard of it; what is on disk is what the next start finds
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+            finally:
+                with self._checkpoint_lock:
+                    self._released = True
+                try:
+                    self.journal.close()
+                finally:
+                    self.storage.close()
+
+    def disown(self) -> None:
+        """This is a fork of the broker's process: the directory belongs to the parent."""
+        self.lock = threading.Lock()  # the parent's threads, which may have held these, are not here
+        self.upkeep_lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()
+        self.closed = self._released = True
+        self.storage.close()
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for engine in list(_engines):
+        engine.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -39,7 +39,7 @@ class DiskGuard:
         if self._journal_bytes + taken > self._config.max_unsettled_bytes:
             self._looked_us = 0
             raise Overloaded(
-                f"{format_size(self._journal_bytes)} of journal wait to be settled; the limit is "
+                f"{format_size(self._journal_bytes + self._taken_bytes)} of journal wait to be settled; the limit is "
                 f"{format_size(self._config.max_unsettled_bytes)} (max_unsettled_bytes): publish again later"
             )
         self._taken_bytes = taken

@@ -52,6 +52,10 @@ class DedupeWindow:
             gone += 1
         return gone
 
+    def sweep(self, now_us: int) -> None:
+        """Drop whatever the window has left, also behind one that a wrong clock stamped too late."""
+        self._seen = {key: seen for key, seen in self._seen.items() if seen[2] + self.window_us > now_us}
+
     def entries(self) -> Iterator[tuple[str, int, int, int]]:
         """Everything remembered, oldest first: (id, partition, offset, time)."""
         return ((identity, *place) for identity, place in self._seen.items())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.broker.blocks import decode_topic_record, remember_tags
 from penstock.broker.checkpoint import Checkpoint, read_checkpoint, restore_topics
-from penstock.broker.retaining import apply_event
+from penstock.broker.retention import apply_event
 from penstock.broker.topics import BlockRef, Catalog, Topic
 from penstock.journal import BlockEntry, BlockKind, scan_journal
 from penstock.journal.files import JournalFile
@@ -74,8 +74,13 @@ def recover(storage: Storage, config: BrokerConfig) -> Recovered:
     needed = needed_files(checkpoint, sequences)
     state.doomed += [file_name(sequence) for sequence in sequences if sequence not in needed]
     replay = _Replay(storage, checkpoint, state, config.topic_defaults)
-    for place, sequence in enumerate(needed):
-        replay.file(sequence, needed[place + 1] if place + 1 < len(needed) else None)
+    try:
+        for place, sequence in enumerate(needed):
+            replay.file(sequence, needed[place + 1] if place + 1 < len(needed) else None)
+    except BaseException:
+        for file in state.files.values():
+            file.handle.close()
+        raise
     return state
 
 
@@ -159,14 +164,16 @@ class _Replay:
         if entry.partition >= len(topic.partitions):
             topic.widen(entry.partition + 1)
         partition = topic.partitions[entry.partition]
-        log = partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log()
+        log = partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log(entry.base)
         if entry.flags & LOST:
             log.skip(entry.base + entry.count)
             return
-        log.add(
+        moved_from = log.add(
             file,
             BlockRef(entry.base, entry.count, file.sequence, position, entry.length, entry.crc, entry.timestamp_us),
         )
+        if moved_from is not None:
+            self._state.files[moved_from].live_bytes -= entry.length
         if entry.kind == BlockKind.MESSAGES:
             self._state.report.messages += entry.count
             if entry.flags & TAGS:
@@ -188,13 +195,16 @@ class _Replay:
         elif topic is None:
             config = TopicConfig(**record.config)  # type: ignore[arg-type]
             shared = self._defaults if config == self._defaults else config
-            catalog.add(Topic(entry.topic, record.name, shared, record.first_offset))
+            topic = Topic(entry.topic, record.name, shared, record.first_offset)
+            topic.committed = True
+            catalog.add(topic)
 
     def _lost_topic(self, entry: BlockEntry) -> Topic | None:
         """The topic of a block that nothing else speaks of: a repair lost its beginning; keep what is left."""
         if entry.topic < self._checkpoint.next_topic_id or entry.topic in self._deleted:
             return None
         topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig())
+        topic.committed = True
         self._state.catalog.add(topic)
         return topic
 

@@ -1,11 +1,17 @@
-"""Carrying retention out: segments go to the archive or away, and the event log says so."""
+"""Retention: which segments a topic no longer keeps, and what becomes of them.
+
+They go to the archive or away, whole, and the event log says so; a failing archive holds up its own topic only.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from penstock.broker.retaining import apply_event, expired_segments
+import msgspec
+
 from penstock.broker.topics import Log, Topic
+from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.storage import put_file, read_file
@@ -13,27 +19,83 @@ from penstock.storage import put_file, read_file
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
+_log = logging.getLogger("penstock")
+
 
 def retain(engine: Engine) -> int:
     """Let go of every segment that its topic no longer keeps; how many went."""
     with engine.upkeep_lock:
-        return _retain(engine)
+        if engine.closed:
+            raise BrokerClosed("the broker is closed")
+        with engine.lock:
+            topics = list(engine.catalog.by_id.values())
+        gone = sum(_retain_topic(engine, topic) for topic in topics)
+        if gone:
+            engine.checkpoint()
+        return gone
 
 
-def _retain(engine: Engine) -> int:
+def _retain_topic(engine: Engine, topic: Topic) -> int:
     now_us = engine.clock.wall_us()
     with engine.lock:
-        topics = list(engine.catalog.by_id.values())
+        expired = expired_segments(topic, now_us)
     gone = 0
-    for topic in topics:
-        with engine.lock:
-            expired = expired_segments(topic, now_us)
+    try:
         for log, segment in expired:
             _let_go(engine, topic, log, segment, now_us)
-        gone += len(expired)
-    if gone:
-        engine.checkpoint()
+            gone += 1
+    except TopicNotFound:
+        pass  # it was deleted meanwhile, with all its segments
+    except OSError as error:
+        _log.warning("retention of %s will be tried again: %s", topic.name, error)
     return gone
+
+
+def expired_segments(topic: Topic, now_us: int) -> list[tuple[Log, SegmentInfo]]:
+    """The segments to go now: too old, or the oldest of too many bytes.
+
+    A segment with a message that is delayed and not due stays, whatever its age.
+    """
+    live = sorted(
+        (
+            (log, segment)
+            for log in topic.logs()
+            for segment in log.segments
+            if not segment.archived and segment.due_us <= now_us
+        ),
+        key=lambda entry: entry[1].last_us,
+    )
+    config = topic.config
+    expired: list[tuple[Log, SegmentInfo]] = []
+    if config.retention_age is not None:
+        oldest_us = now_us - round(config.retention_age * 1_000_000)
+        expired = [entry for entry in live if entry[1].last_us < oldest_us]
+    if config.retention_bytes is not None:
+        excess = (
+            sum(segment.size_bytes for log in topic.logs() for segment in log.segments if not segment.archived)
+            - config.retention_bytes
+        )
+        gone = {id(entry[1]) for entry in expired}
+        excess -= sum(segment.size_bytes for _, segment in expired)
+        for entry in live:
+            if excess <= 0:
+                break
+            if id(entry[1]) not in gone:
+                expired.append(entry)
+                excess -= entry[1].size_bytes
+    return expired
+
+
+def apply_event(log: Log, event: Event) -> list[str]:
+    """Do to the list of segments what the event says, live and in recovery alike; the files that go."""
+    for place, segment in enumerate(log.segments):
+        if segment.base == event.offset and segment.end - segment.base == event.count and not segment.archived:
+            if event.kind is EventKind.ARCHIVED:
+                log.segments[place] = msgspec.structs.replace(segment, archived=True)
+            else:
+                del log.segments[place]
+            return [segment_name(log.topic.name, log.table, log.partition, segment.base)]
+    return []
 
 
 def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> None:

@@ -23,8 +23,9 @@ from penstock.journal import Commit
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES
 from penstock.model.batch import TAGS, decode_batch
-from penstock.model.errors import CorruptData
+from penstock.model.errors import BrokerClosed, CorruptData
 from penstock.model.events import decode_events
+from penstock.model.units import TIME_US_MAX
 from penstock.segments import SegmentInfo, segment_name
 from penstock.segments.window import Rows
 from penstock.storage.durable import publish_files, stage_file
@@ -51,6 +52,8 @@ class Settler:
         """One pass over the sealed files; with `everything`, all that is committed becomes segments."""
         engine = self._engine
         with engine.upkeep_lock:
+            if engine.closed:
+                raise BrokerClosed("the broker is closed")
             engine.journal.flush()
             if everything or self._is_old():
                 engine.journal.seal()
@@ -68,10 +71,21 @@ class Settler:
                 engine.checkpoint(without=free)
 
     def _is_old(self) -> bool:
+        """Whether the file being written holds something that has waited for long enough."""
         engine = self._engine
         limit_us = engine.clock.wall_us() - round(engine.config.settle_after * 1_000_000)
         with engine.lock:
-            return any(file.live_bytes and file.oldest_us < limit_us for file in engine.journal.files.values())
+            file = engine.journal.current
+            if file is None or file.oldest_us >= limit_us:
+                return False
+            oldest = [
+                block.timestamp_us
+                for owner in file.owners
+                for block in cast("Log", owner).blocks()
+                if block.sequence == file.sequence
+            ]
+            file.oldest_us = min(oldest, default=TIME_US_MAX)
+            return file.oldest_us < limit_us
 
     # Rule 1.
 
@@ -152,6 +166,7 @@ class Settler:
 
     def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
         if log.topic.id not in self._engine.catalog.by_id:  # deleted meanwhile
+            log.close(self._engine.journal.files)
             self._engine.doomed.append(segment_name(log.topic.name, log.table, log.partition, info.base))
             return
         log.segments.append(info)
@@ -164,7 +179,7 @@ class Settler:
     def _crowded_file(self) -> JournalFile | None:
         """The oldest file, when there are too many that cannot be cleaned."""
         with self._engine.lock:
-            kept = [file for file in self._engine.journal.sealed_files() if not _is_cleanable(file)]
+            kept = [file for file in self._engine.journal.sealed_files() if not _is_cleanable(file, file.live_bytes)]
         return kept[0] if len(kept) > self._engine.config.journal_files_max else None
 
     def _largest_logs(self, file: JournalFile) -> list[Log]:
@@ -174,7 +189,7 @@ class Settler:
         with self._engine.lock:
             owners = [cast("Log", owner) for owner in file.owners]
         for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
-            if left * 4 <= file.end:
+            if _is_cleanable(file, left):
                 break
             with self._engine.lock:
                 inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
@@ -187,7 +202,7 @@ class Settler:
         """Write what is still needed of cleanable files again, in groups of about a megabyte."""
         engine = self._engine
         with engine.lock:
-            files = [f for f in engine.journal.sealed_files() if f.live_bytes and _is_cleanable(f)]
+            files = [f for f in engine.journal.sealed_files() if f.live_bytes and _is_cleanable(f, f.live_bytes)]
         for file in files:
             size = 0
             commit: Commit | None = None
@@ -213,5 +228,5 @@ class Settler:
                 engine.journal.wait(commit)
 
 
-def _is_cleanable(file: JournalFile) -> bool:
-    return file.live_bytes * 4 <= file.end - FILE_HEADER_BYTES
+def _is_cleanable(file: JournalFile, live_bytes: int) -> bool:
+    return live_bytes * 4 <= file.end - FILE_HEADER_BYTES

@@ -87,10 +87,14 @@ class Log:
         index = bisect_right(range(len(self)), offset, key=lambda i: blocks[i * _STRIDE])
         return index - 1 if index and self.block(index - 1).end > offset else index
 
-    def add(self, file: JournalFile, block: BlockRef) -> None:
-        """Take a committed block in; one that is known already has moved, one that is settled is not needed."""
+    def add(self, file: JournalFile, block: BlockRef) -> int | None:
+        """Take a committed block in; one that is settled is not needed.
+
+        One that is known already has moved: the sequence of the file where it was is returned.
+        """
         if block.base < self.settled_end:
-            return
+            return None
+        moved_from: int | None = None
         if self._blocks is None:
             self._blocks = array("Q")
         line = (
@@ -106,10 +110,12 @@ class Log:
             self._blocks.extend(line)
         else:
             start = self.find(block.base) * _STRIDE
-            known = self._blocks[start] == block.base
-            self._blocks[start : start + _STRIDE if known else start] = array("Q", line)
-            self.live_bytes -= block.length if known else 0
+            if self._blocks[start] == block.base:
+                moved_from = self._blocks[start + 2] >> 32
+                self.live_bytes -= block.length
+            self._blocks[start : start if moved_from is None else start + _STRIDE] = array("Q", line)
         self.skip(block.end)
+        return moved_from
 
     def skip(self, end: int) -> None:
         """Never give the offsets before `end`, although nothing is known of them any more."""
@@ -143,10 +149,10 @@ class Partition:
         self.messages = Log(topic, "messages", number, first_offset)
         self.events: Log | None = None
 
-    def event_log(self) -> Log:
-        """The log of events, made when the first one comes."""
+    def event_log(self, first: int) -> Log:
+        """The log of events, made when the first one comes, which gets the number `first`."""
         if self.events is None:
-            self.events = Log(self.messages.topic, "events", self.messages.partition)
+            self.events = Log(self.messages.topic, "events", self.messages.partition, first)
         return self.events
 
     def logs(self) -> tuple[Log, ...]:
@@ -157,7 +163,7 @@ class Partition:
 class Topic:
     """A named stream with its partitions."""
 
-    __slots__ = ("_turn", "config", "dedupe", "deleting", "id", "name", "partitions", "producers")
+    __slots__ = ("_turn", "committed", "config", "dedupe", "deleting", "id", "name", "partitions", "producers")
 
     def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
         self.id = topic_id
@@ -166,6 +172,7 @@ class Topic:
         self.partitions = [Partition(self, number, first_offset) for number in range(config.partitions)]
         self.dedupe: DedupeWindow | None = None
         self.producers: ProducerHistories | None = None
+        self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
         self._turn = 0
 
@@ -189,7 +196,7 @@ class Topic:
 
     def offset_floor(self) -> int:
         """Where the offsets of a topic of the same name must begin if this one is deleted."""
-        return max(partition.messages.next_offset for partition in self.partitions)
+        return max(log.next_offset for log in self.logs())
 
     def logs(self) -> Iterator[Log]:
         """Every log of the topic."""

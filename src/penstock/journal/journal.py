@@ -20,7 +20,7 @@ from penstock.journal.commit import Block, Commit, Gathering
 from penstock.journal.files import JournalDirectory, JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES, BlockEntry, body_crc, encode_group
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import CorruptData, DiskFull, Overloaded, PenstockError, StorageFailed
+from penstock.model.errors import CorruptData, DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
 from penstock.model.units import format_size
 from penstock.storage import Storage
 
@@ -101,10 +101,13 @@ class Journal:
         commit.result()
 
     def flush(self) -> None:
-        """Commit everything gathered so far."""
-        with self._disk_lock:
-            while self.gathering.blocks:
-                self._commit_gathered()
+        """Commit everything gathered so far, and nothing that comes later."""
+        with self._lock:
+            commit = self.latest_commit()
+        while commit is not None and not commit.done:
+            with self._disk_lock:
+                if not commit.done:
+                    self._commit_gathered()
 
     def sync(self) -> None:
         """Sync what was written without one (`sync="interval"` and `"never"`)."""
@@ -142,6 +145,11 @@ class Journal:
         """All files but the one being written, oldest first; under the state lock."""
         return [file for file in self.files.values() if file is not self._current]
 
+    @property
+    def current(self) -> JournalFile | None:
+        """The file being written."""
+        return self._current
+
     def position(self) -> tuple[int, int, int]:
         """Up to where the journal is written: (sequence, end, synced end); under the state lock."""
         if self._current is not None:
@@ -166,10 +174,8 @@ class Journal:
         return body
 
     def close(self) -> None:
-        """Commit what is gathered and close the files."""
-        self.flush()
-        self.sync()
-        with self._lock:
+        """Close the files."""
+        with self._disk_lock, self._lock:
             for file in self.files.values():
                 file.handle.close()
 
@@ -187,26 +193,36 @@ class Journal:
             self.gathering = Gathering(self._lock)
             self._writing = group
         try:
-            file, entries = self._write(group)
+            encoded = [block.encode() for block in group.blocks]
+        except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group hears of it
+            self._fail(group, InvalidArgument(f"it cannot be encoded: {error}"))
+            return
+        try:
+            file, entries, end = self._write(group, encoded)
+            with self._lock:
+                self._place(group, file, entries, end)
         except DiskFull as error:
             self._fail(group, error)
-            return
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._fail(group, self._freeze(error))
-            return
-        with self._lock:
-            position = file.end - sum(entry.length for entry in entries)
-            for block, entry in zip(group.blocks, entries, strict=True):
-                block.committed(file, position, entry.length, entry.crc)
-                position += entry.length
-            self._writing = None
-            self.commits += 1
-        group.commit.finish(None, synced=file.synced_end == file.end)
+        else:
+            group.commit.finish(None, synced=file.synced_end == file.end)
 
-    def _write(self, group: Gathering) -> tuple[JournalFile, list[BlockEntry]]:
+    def _place(self, group: Gathering, file: JournalFile, entries: list[BlockEntry], end: int) -> None:
+        """Tell the blocks where they are; the file's end moves in the same step: no checkpoint comes between."""
+        position = end - sum(entry.length for entry in entries)
+        for block, entry in zip(group.blocks, entries, strict=True):
+            block.committed(file, position, entry.length, entry.crc)
+            position += entry.length
+        file.end = end
+        if self._config.sync == "always":
+            file.synced_end = end
+        self._writing = None
+        self.commits += 1
+
+    def _write(self, group: Gathering, encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
         if self._frozen is not None:
             raise StorageFailed(*self._frozen.args)
-        encoded = [block.encode() for block in group.blocks]
         entries = [
             BlockEntry(
                 block.kind,
@@ -221,8 +237,9 @@ class Journal:
             )
             for block, buffers in zip(group.blocks, encoded, strict=True)
         ]
+        self._seal_if_full(group.size_bytes)
         try:
-            file = self._file_for(group.size_bytes)
+            file = self._current or self._begin_file()
             head = encode_group(file.mark, file.end, file.synced_end, entries)
             end = file.handle.write(file.end, [head, *itertools.chain.from_iterable(encoded)])
             file.reserve(end)
@@ -233,9 +250,7 @@ class Journal:
             raise DiskFull("the disk is full: nothing was published; free some space and publish again") from error
         if self._config.sync == "always":
             file.handle.sync()
-            file.synced_end = end
-        file.end = end
-        return file, entries
+        return file, entries, end
 
     def _cut_unfinished(self) -> None:
         """Cut off what was written of a group: a refused message must not be found by the next recovery."""
@@ -244,25 +259,23 @@ class Journal:
             self._current.handle.sync()
             self._current.reserved_end = self._current.end
 
-    def _file_for(self, size_bytes: int) -> JournalFile:
-        """The file to write to; a full one is sealed and the next begun."""
+    def _seal_if_full(self, size_bytes: int) -> None:
         file = self._current
-        if (
-            file is not None
-            and file.end > FILE_HEADER_BYTES
-            and file.end + size_bytes > self._config.journal_file_bytes
-        ):
+        if file is None or file.end <= FILE_HEADER_BYTES:
+            return
+        if file.end + size_bytes > self._config.journal_file_bytes:
             self._sync(file)
-            file = None
-        if file is None:
-            previous = self.files[max(self.files)] if self.files else None
-            file = self._directory.create(self._next_sequence, previous)
             with self._lock:
-                self._next_sequence += 1
-                self.files[file.sequence] = file
-                self._current = file
-            if previous is not None:
-                self.on_sealed()
+                self._current = None
+            self.on_sealed()
+
+    def _begin_file(self) -> JournalFile:
+        previous = self.files[max(self.files)] if self.files else None
+        file = self._directory.create(self._next_sequence, previous)
+        with self._lock:
+            self._next_sequence += 1
+            self.files[file.sequence] = file
+            self._current = file
         return file
 
     def _sync(self, file: JournalFile) -> None:

@@ -20,7 +20,7 @@ class SystemClock:
     """The machine's own clocks."""
 
     def wall_us(self) -> int:
-        return time.time_ns() // 1000
+        return max(0, time.time_ns() // 1000)
 
     def monotonic_s(self) -> float:
         return time.monotonic()

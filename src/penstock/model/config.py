@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import choice, configure, duration, option, optional, size, text, whole
+from penstock.model.units import format_size
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -87,4 +88,12 @@ class BrokerConfig:
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> BrokerConfig:
         """The configuration with `options` set over the defaults."""
-        return configure(cls(), options, "broker options")
+        config = configure(cls(), options, "broker options")
+        needed = (config.journal_files_max + 2) * config.journal_file_bytes
+        if config.max_unsettled_bytes < needed:
+            raise InvalidArgument(
+                f"broker options: max_unsettled_bytes ({format_size(config.max_unsettled_bytes)}) is less than the "
+                f"journal may take before it is settled: {config.journal_files_max} + 2 files (journal_files_max) of "
+                f"{format_size(config.journal_file_bytes)} (journal_file_bytes), {format_size(needed)}"
+            )
+        return config

@@ -169,15 +169,15 @@ def batch_of(singles: list[Single]) -> Batch:
 
 
 def _to_bytes(field: str, data: object) -> bytes:
-    if isinstance(data, bytes):
+    if type(data) is bytes:
         return data
     if isinstance(data, str):
         try:
-            return data.encode()
+            return str.encode(data)
         except UnicodeEncodeError as error:
             raise InvalidArgument(f"the {field} must be text that UTF-8 can hold: {error}") from error
-    if isinstance(data, bytearray | memoryview):
-        return bytes(data)
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(memoryview(data))
     raise InvalidArgument(f"the {field} must be bytes or str, not {type(data).__name__}")
 
 
@@ -196,7 +196,7 @@ def _check_headers(headers: object, limits: BrokerConfig) -> dict[str, str] | No
     size = _headers_bytes(headers)
     if size > limits.max_headers_bytes:
         raise LimitExceeded(_too_large("the headers", size, "max_headers_bytes", limits.max_headers_bytes))
-    return dict(headers) or None
+    return {plain_text(name): plain_text(text) for name, text in headers.items()} or None
 
 
 def _headers_bytes(headers: Mapping[str, str] | None) -> int:
@@ -227,7 +227,12 @@ def _check_dedupe_id(identity: object) -> str | None:
         return None
     if not is_text(identity, DEDUPE_ID_BYTES_MAX):
         raise InvalidArgument(f"the dedupe_id must be text of 1 to {DEDUPE_ID_BYTES_MAX} bytes")
-    return str(identity)
+    return plain_text(identity)
+
+
+def plain_text(text: object) -> str:
+    """The same text as a `str` and nothing more: what is stored knows no subclasses."""
+    return str.__str__(text)
 
 
 def is_text(value: object, bytes_max: int) -> bool:

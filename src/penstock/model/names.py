@@ -16,7 +16,7 @@ Priority = int | str
 def check_topic_name(name: object) -> str:
     """The name itself, when it may name a topic."""
     if isinstance(name, str) and TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
-        return name
+        return str.__str__(name)
     shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}…"
     raise InvalidArgument(
         f"{shown} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
@@ -28,6 +28,6 @@ def parse_priority(value: object) -> int:
     if isinstance(value, str) and value in PRIORITIES:
         return PRIORITIES[value]
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
-        return value
+        return int(value)
     names = ", ".join(f"{name} ({number})" for name, number in PRIORITIES.items())
     raise InvalidArgument(f"{value!r} is not a priority: give 0 (first) to 255 (last), or one of {names}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Sequence
 
@@ -22,6 +23,10 @@ def stage_file(storage: Storage, name: str, buffers: Sequence[Buffer]) -> None:
     try:
         file.write(0, buffers)
         file.sync()
+    except OSError:
+        with contextlib.suppress(OSError):
+            storage.remove(name + TEMPORARY)
+        raise
     finally:
         file.close()
 

@@ -123,9 +123,10 @@ class FileStorage:
                 + (f" (process {owner})" if owner else "")
                 + ": a data directory has one owner at a time; close that broker, or talk to it"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
+        with contextlib.suppress(OSError):  # the number is for the error message above only
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         fd, self._lock_fd = self._lock_fd, None

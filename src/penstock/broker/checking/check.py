@@ -195,7 +195,7 @@ class _Check:
         if entry.partition >= len(topic.partitions):
             topic.widen(entry.partition + 1)
         partition = topic.partitions[entry.partition]
-        return partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log()
+        return partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log(entry.base)
 
     def _is_deleted(self, topic_id: int, checkpoint: Checkpoint) -> bool:
         return topic_id not in self._catalog.by_id and (
