@@ -9,6 +9,7 @@ from collections.abc import Callable
 from penstock.broker.engine import Engine
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
+from penstock.broker.tidying import tidy
 from penstock.model.errors import BrokerClosed, PenstockError
 
 _log = logging.getLogger("penstock")
@@ -54,6 +55,8 @@ class Background:
 
     def _keep_house(self) -> None:
         retained_s = self._engine.clock.monotonic_s()
+        if self._engine.untidy:
+            self._attempt("tidying", lambda: tidy(self._engine))
         while True:
             self._settle_wanted.wait(_HOUSEKEEPING_S)
             self._settle_wanted.clear()

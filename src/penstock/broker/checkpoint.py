@@ -66,6 +66,8 @@ class Checkpoint(msgspec.Struct):
     doomed: list[str]
     """Files that nothing refers to any more; removed once this checkpoint is on disk."""
     topics: list[TopicState]
+    clean: bool = False
+    """Whether closing wrote it: then no file is there that it does not know of."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

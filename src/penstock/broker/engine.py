@@ -64,6 +64,7 @@ class Engine:
             self.catalog = state.catalog
             self.doomed = state.doomed
             self.recovery = state.report
+            self.untidy = not state.clean  # whether there may be files that nothing refers to
             self._checkpoint_number = state.checkpoint_number
             self.journal = Journal(
                 storage, config, state.broker, self.lock, state.files, state.current, state.next_sequence
@@ -319,7 +320,7 @@ class Engine:
 
     # Checkpoints.
 
-    def checkpoint(self, without: Sequence[JournalFile] = ()) -> None:
+    def checkpoint(self, without: Sequence[JournalFile] = (), clean: bool = False) -> None:
         """Put the state on disk, then remove what it no longer needs: doomed files and journal files `without`."""
         with self._checkpoint_lock:
             if self._released:
@@ -347,6 +348,7 @@ class Engine:
                     floors=dict(self.catalog.floors),
                     doomed=doomed,
                     topics=[topic_state(topic) for topic in self.catalog.by_id.values() if topic.committed],
+                    clean=clean,
                 )
             try:
                 write_checkpoint(self.storage, snapshot)
@@ -391,7 +393,7 @@ class Engine:
                 return
             try:
                 self.journal.flush()
-                self.checkpoint()
+                self.checkpoint(clean=not self.untidy)
             except StorageFailed:
                 pass  # everybody has heard of it; what is on disk is what the next start finds
             except OSError as error:

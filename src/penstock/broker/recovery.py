@@ -52,6 +52,8 @@ class Recovered:
     """The file to go on with; None: begin a new one."""
     next_sequence: int = 1
     doomed: list[str] = field(default_factory=list)
+    clean: bool = True
+    """Whether the broker before was closed, and did not crash."""
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
 
@@ -70,6 +72,7 @@ def recover(storage: Storage, config: BrokerConfig) -> Recovered:
         restore_topics(checkpoint, config.topic_defaults),
         next_sequence=checkpoint.next_sequence,
         doomed=list(checkpoint.doomed),
+        clean=checkpoint.clean,
     )
     needed = needed_files(checkpoint, sequences)
     state.doomed += [file_name(sequence) for sequence in sequences if sequence not in needed]
