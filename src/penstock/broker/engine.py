@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicBlock, TopicRecord
 from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
+from penstock.broker.forks import disown_in_forks
 from penstock.broker.guard import DiskGuard
 from penstock.broker.recovery import Recovered, delete_logs, recover
 from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
@@ -75,7 +74,7 @@ class Engine:
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else
             self._first_checkpoint()
-            _engines.add(self)
+            disown_in_forks(self)
             self.recovery.seconds = self.clock.monotonic_s() - started_s
         except BaseException:
             for file in state.files.values() if state is not None else ():
@@ -414,14 +413,3 @@ class Engine:
         self._checkpoint_lock = threading.Lock()
         self.closed = self._released = True
         self.storage.close()
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _disown_all() -> None:
-    for engine in list(_engines):
-        engine.disown()
-
-
-os.register_at_fork(after_in_child=_disown_all)
