@@ -22,8 +22,6 @@ settings.register_profile(
 )
 settings.load_profile("penstock")
 
-SMALL_FILES: dict[str, Any] = {"journal_file_bytes": 4096, "segment_min_bytes": 0, "min_free_bytes": 0}
-
 
 @pytest.fixture
 def clock() -> VirtualClock:

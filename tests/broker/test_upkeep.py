@@ -17,6 +17,7 @@ from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
 from penstock.broker.tidying import tidy
+from penstock.journal.layout import FILE_HEADER_BYTES
 from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
@@ -282,3 +283,51 @@ def test_R4_a_failed_open_leaves_no_descriptor_and_no_lock(tmp_path: Path) -> No
         with pytest.raises(penstock.CorruptData):
             penstock.open(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_position_of_a_checkpoint_moves_with_the_state_and_not_with_the_disk(
+    engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one that is taken between the two would claim a deletion that it does not hold."""
+    engine = engine_on(MemoryStorage())
+    publish(engine, b"x")
+    place, before = engine.journal._place, engine.journal.position()
+    seen: list[tuple[int, int, int]] = []
+
+    def look_first(*arguments: object) -> None:
+        seen.append(engine.journal.position())
+        place(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine.journal, "_place", look_first)
+    engine.journal.wait(engine.delete_topic("t"))
+    assert seen == [before]
+    assert engine.journal.position() > before
+
+
+def test_a_file_that_is_just_not_cleanable_has_logs_to_settle(engine_on: EngineOn) -> None:
+    engine = engine_on(MemoryStorage())
+    publish(engine, bytes(1000))
+    engine.journal.seal()
+    (file,) = engine.journal.sealed_files()
+    for short_of_cleanable in range(1, 40):
+        file.live_bytes = (file.end - FILE_HEADER_BYTES) // 4 + short_of_cleanable
+        assert Settler(engine)._largest_logs(file) == [engine.topic("t").partitions[0].messages], short_of_cleanable
+
+
+def test_only_something_old_in_the_file_being_written_seals_it_for_age(
+    engine_on: EngineOn, clock: VirtualClock
+) -> None:
+    engine = engine_on(MemoryStorage(), settle_after="1h")
+    publish(engine, b"sealed")
+    engine.journal.seal()
+    publish(engine, b"current")
+    for file in engine.journal.files.values():
+        file.oldest_us = 0  # of a block that is no longer there
+    assert not Settler(engine)._is_old()
+    clock.advance(3601)
+    assert Settler(engine)._is_old()
+
+
+def test_R1_a_limit_on_the_journal_that_could_never_be_met_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(penstock.InvalidArgument, match=r"max_unsettled_bytes \(1 MiB\) is less than .* 640 MiB"):
+        penstock.open(tmp_path, max_unsettled_bytes="1MiB")

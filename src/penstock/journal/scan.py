@@ -22,7 +22,6 @@ class Damage(NamedTuple):
     """Bytes that were on disk and are not what was written."""
 
     position: int
-    next_good: int | None  # where the next valid group begins, if there is one
     problem: str
 
 
@@ -49,7 +48,7 @@ def scan_journal(data: bytes, broker: bytes, sequence: int, durable_end: int = 0
         later = _find_group(data, 0, mark)
         if later is None and durable_end <= FILE_HEADER_BYTES:
             return Scan([], 0, 0, [])
-        damage.append(Damage(0, later, "the file header does not match its checksum"))
+        damage.append(Damage(0, "the file header does not match its checksum"))
     while True:
         group = decode_group(data, position, mark)
         if group is not None and _bodies_are_whole(data, group):
@@ -59,7 +58,7 @@ def scan_journal(data: bytes, broker: bytes, sequence: int, durable_end: int = 0
         later = _find_group(data, position, mark)
         if position >= durable_end and not _was_synced(data, position, mark, later):
             break
-        damage.append(Damage(position, later, "a group of blocks does not match its checksum"))
+        damage.append(Damage(position, "a group of blocks does not match its checksum"))
         if later is None:
             break
         position = later

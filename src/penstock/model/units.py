@@ -15,7 +15,6 @@ from decimal import Decimal
 from penstock.model.errors import InvalidArgument
 
 Duration = float | int | str | timedelta
-Size = int | str
 Time = datetime | float | int | str
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}

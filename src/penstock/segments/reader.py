@@ -59,11 +59,6 @@ class SegmentReader:
                 if len(table):
                     yield table
 
-    def verify(self) -> None:
-        """Read everything; raises CorruptData where a checksum does not match."""
-        for number in range(self._parquet.metadata.num_row_groups):
-            self._read(number)
-
     def _read(self, number: int) -> pa.Table:
         try:
             return self._parquet.read_row_group(number)
