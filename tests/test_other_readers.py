@@ -15,10 +15,9 @@ import pytest
 import penstock
 from penstock import Message, StoredMessage
 
-# partition, offset, timestamp, key, value, headers, priority, deliver-at, dedupe id
-Row = tuple[int, int, int, bytes | None, bytes, dict[str, str] | None, int, int | None, str | None]
+# partition, offset, timestamp, key, value, headers, priority, deliver-at, dedupe id, expires-at
+Row = tuple[int, int, int, bytes | None, bytes, dict[str, str] | None, int, int | None, str | None, int | None]
 
-COLUMNS = ["offset", "timestamp", "key", "value", "headers", "priority", "deliver_at", "dedupe_id", "partition"]
 AS_ARROW = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
@@ -27,9 +26,11 @@ AS_ARROW = {
     "headers": pa.map_(pa.string(), pa.string()),
     "priority": pa.int16(),
     "deliver_at": pa.timestamp("us", tz="UTC"),
+    "expires_at": pa.timestamp("us", tz="UTC"),
     "dedupe_id": pa.string(),
     "partition": pa.int32(),
 }
+COLUMNS = list(AS_ARROW)
 
 
 def publish_all_kinds(broker: penstock.Broker) -> None:
@@ -38,7 +39,7 @@ def publish_all_kinds(broker: penstock.Broker) -> None:
         broker.publish("orders", f"single {number}", key=f"customer {number % 7}", priority=number * 12)
     broker.publish("orders", b"", key=b"")
     broker.publish("orders", bytes(range(256)), key=b"\0\xff", headers={"": "", "größe": "☕ 'quoted' \"twice\"\0"})
-    broker.publish("orders", "later", delay="1h", partition=2)
+    broker.publish("orders", "later", delay="1h", partition=2, expires_in="2h")
     broker.publish("orders", "at its time", deliver_at="2099-12-31T23:59:59.999999Z", dedupe_id="once", partition=0)
     broker.publish_many("orders", [b"%d" % number for number in range(50)])
     broker.publish_many(
@@ -51,6 +52,7 @@ def publish_all_kinds(broker: penstock.Broker) -> None:
                 priority=("critical", 77, "background")[number % 3],
                 delay="7d" if number % 5 == 0 else None,
                 dedupe_id=f"id {number}" if number % 2 == 0 else None,
+                expires_in="30d" if number % 7 == 0 else None,
             )
             for number in range(101)
         ],
@@ -93,6 +95,7 @@ def rows_of(messages: Iterable[StoredMessage]) -> list[Row]:
             message.priority,
             message.deliver_at_us,
             message.dedupe_id,
+            message.expires_at_us,
         )
         for message in messages
     ]
@@ -101,10 +104,10 @@ def rows_of(messages: Iterable[StoredMessage]) -> list[Row]:
 def rows_of_arrow(table: pa.Table) -> list[Row]:
     """Arrow rows with times as microseconds and headers as dicts."""
     table = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
-    for name in ("timestamp", "deliver_at"):
+    for name in ("timestamp", "deliver_at", "expires_at"):
         table = table.set_column(table.column_names.index(name), name, table.column(name).cast(pa.int64()))
-    names = ("partition", "offset", "timestamp", "key", "value", "headers", "priority", "deliver_at", "dedupe_id")
-    cells = [table.column(name).to_pylist() for name in names]
+    names = ("partition", "offset", "timestamp", "key", "value", "headers", "priority", "deliver_at")
+    cells = [table.column(name).to_pylist() for name in (*names, "dedupe_id", "expires_at")]
     cells[5] = [None if headers is None else dict(headers) for headers in cells[5]]
     return list(zip(*cells, strict=True))
 
@@ -117,6 +120,7 @@ def test_the_rows_to_compare_have_every_kind_of_field(expected: list[Row]) -> No
     assert any(row[5] == {"": "", "größe": "☕ 'quoted' \"twice\"\0"} for row in expected)
     assert any(row[7] is not None for row in expected)
     assert any(row[8] is not None for row in expected)
+    assert any(row[9] is not None for row in expected)
 
 
 # DuckDB.
@@ -130,7 +134,7 @@ def query(sql: str) -> list[tuple[object, ...]]:
 def test_L2_L13_duckdb_sees_the_rows_that_the_broker_reads(files: str, expected: list[Row]) -> None:
     found = query(
         f"""select partition, "offset", epoch_us(timestamp), key, value, headers, priority, epoch_us(deliver_at),
-            dedupe_id from '{files}' order by partition, "offset" """
+            dedupe_id, epoch_us(expires_at) from '{files}' order by partition, "offset" """
     )
     assert found == expected
 
@@ -145,6 +149,7 @@ def test_L13_duckdb_sees_the_types_of_the_columns(files: str) -> None:
         "headers": "MAP(VARCHAR, VARCHAR)",
         "priority": "SMALLINT",
         "deliver_at": "TIMESTAMP WITH TIME ZONE",
+        "expires_at": "TIMESTAMP WITH TIME ZONE",
         "dedupe_id": "VARCHAR",
         "partition": "INTEGER",
     }
@@ -174,6 +179,7 @@ def test_L2_L13_pandas_sees_the_rows_that_the_broker_reads(data: Path, expected:
             row.priority,
             None if row.deliver_at is pd.NaT else row.deliver_at.value // 1000,
             None if pd.isna(row.dedupe_id) else row.dedupe_id,
+            None if row.expires_at is pd.NaT else row.expires_at.value // 1000,
         )
         for row in frame.itertuples()
     ]

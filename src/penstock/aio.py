@@ -94,9 +94,10 @@ class AsyncBroker:
         deliver_at: Time | None = None,
         partition: int | None = None,
         dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
     ) -> MessageId:
         """Publish one message; done when it is durable."""
-        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id)
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         identity, commit = self._broker.engine.publish(topic, message)
         if commit is not None:
             if not commit.done:

@@ -48,6 +48,7 @@ class Sent(NamedTuple):
     key: bytes | None
     deliver_at_us: int | None
     priority: int
+    expires_at_us: int | None
 
 
 class Unit(NamedTuple):
@@ -83,11 +84,15 @@ class LogMachine(RuleBasedStateMachine):
         return b"%d:" % self.counter + b"v" * size
 
     def message(self, key: bytes | None, size: int, delay_s: int) -> Message:
-        return Message(self.value(size), key=key, delay=delay_s or None, priority=self.counter % 256)
+        value = self.value(size)
+        life_s = self.counter if self.counter % 3 == 0 else None
+        return Message(value, key=key, delay=delay_s or None, priority=self.counter % 256, expires_in=life_s)
 
     def sent(self, identity: MessageId, message: Message) -> Sent:
-        due = self.clock.wall_us() + int(message.delay) * 1_000_000 if message.delay else None  # type: ignore[arg-type]
-        return Sent(identity, message.value, message.key, due, parse_priority(message.priority))  # type: ignore[arg-type]
+        now_us = self.clock.wall_us()
+        due = now_us + int(message.delay) * 1_000_000 if message.delay else None  # type: ignore[arg-type]
+        expiry = now_us + int(message.expires_in) * 1_000_000 if message.expires_in else None  # type: ignore[arg-type]
+        return Sent(identity, message.value, message.key, due, parse_priority(message.priority), expiry)  # type: ignore[arg-type]
 
     def settle_unit(self, unit: Unit) -> None:
         if unit.commit is not None:
@@ -278,7 +283,7 @@ class LogMachine(RuleBasedStateMachine):
             else:
                 assert (message.value, message.key) == (sent.value, sent.key)
                 assert message.deliver_at_us == sent.deliver_at_us
-                assert message.priority == sent.priority
+                assert (message.priority, message.expires_at_us) == (sent.priority, sent.expires_at_us)
         assert not found, "L4: only what was published can be read"
 
     @rule(topic=topics, partition=st.integers(0, 2), start=st.integers(0, 60), length=st.integers(0, 40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def test_a_message_comes_back_as_it_was_published(broker: penstock.Broker) -> No
         priority="high",
         deliver_at="2030-01-01T00:00:00Z",
         dedupe_id="order 1",
+        expires_in="100d",
     )
     assert str(identity) == "orders/0/0"
     (message,) = broker.read("orders")
@@ -33,6 +35,9 @@ def test_a_message_comes_back_as_it_was_published(broker: penstock.Broker) -> No
     assert message.deliver_at is not None
     assert message.deliver_at.isoformat() == "2030-01-01T00:00:00+00:00"
     assert message.dedupe_id == "order 1"
+    assert message.expires_at == message.timestamp + timedelta(days=100)
+    broker.settle()
+    assert list(broker.read("orders")) == [message]
 
 
 def test_a_topic_comes_into_being_on_first_publish_with_one_partition(broker: penstock.Broker) -> None:

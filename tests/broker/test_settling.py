@@ -38,6 +38,7 @@ def test_L13_settling_changes_nothing_that_a_reader_sees(engine_on: EngineOn) ->
     log = None
     for n in range(50):
         message = Message(b"%d" % n, key=b"k", headers={"n": str(n)}, priority=n, delay=n or None, dedupe_id=str(n))
+        message.expires_in = n or None
         engine.publish("t", message)
         if n % 7 == 0:
             engine.journal.flush()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.broker import retention
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain
@@ -225,13 +226,13 @@ def test_retention_of_a_topic_that_is_deleted_meanwhile_disturbs_nothing(
     publish(engine, b"x")
     Settler(engine).settle(everything=True)
     clock.advance(3 * 86400)
-    append = engine.append_events
+    let_go = retention._let_go
 
-    def delete_first(*arguments: object) -> object:
+    def delete_first(*arguments: object) -> None:
         engine.journal.wait(engine.delete_topic("t"))
-        return append(*arguments)  # type: ignore[arg-type]
+        let_go(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "append_events", delete_first)
+    monkeypatch.setattr(retention, "_let_go", delete_first)
     assert retain(engine) == 0
     Settler(engine).settle(everything=True)
     assert engine.catalog.by_name == {}

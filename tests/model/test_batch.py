@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.batch import DELIVER_AT, PRIORITIES, TAGS, Batch, decode_batch, decode_tags
+from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS, Batch, decode_batch, decode_tags, head_of
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import NORMAL
 
@@ -26,7 +26,7 @@ def batches(draw: st.DrawFn, min_size: int = 0, max_size: int = 12) -> Batch:
     def column(cells: st.SearchStrategy[object]) -> list[object] | None:
         return draw(st.none() | st.lists(cells, min_size=count, max_size=count))
 
-    due = column(TIMES)
+    due, expiry = column(TIMES), column(TIMES)
     producer = draw(st.none() | st.text(min_size=1, max_size=8))
     return Batch(
         values=draw(st.lists(st.binary(max_size=20), min_size=count, max_size=count)),
@@ -35,6 +35,7 @@ def batches(draw: st.DrawFn, min_size: int = 0, max_size: int = 12) -> Batch:
         priority=draw(st.integers(0, 255)),
         priorities=draw(st.none() | st.binary(min_size=count, max_size=count)),
         deliver_at=None if due is None else array("q", due),  # type: ignore[arg-type]
+        expires_at=None if expiry is None else array("q", expiry),  # type: ignore[arg-type]
         dedupe_ids=column(st.none() | st.text(min_size=1, max_size=8)),  # type: ignore[arg-type]
         producer=producer,
         sequence=0 if producer is None else draw(TIMES),
@@ -60,26 +61,42 @@ def test_a_batch_comes_back_as_it_was_written(batch: Batch) -> None:
 def test_the_front_of_a_batch_is_known_without_its_payload(batch: Batch) -> None:
     front = decode_tags(encoded(batch), len(batch))
     assert (front.values, front.keys, front.headers) == ([], None, None)
-    for name in ("priority", "priorities", "deliver_at", "dedupe_ids", "producer", "sequence"):
+    for name in ("priority", "priorities", "deliver_at", "expires_at", "dedupe_ids", "producer", "sequence"):
         assert getattr(front, name) == getattr(batch, name), name
+
+
+@settings(max_examples=60)
+@given(batches())
+def test_the_first_two_bytes_of_a_batch_tell_its_columns_and_its_priority(batch: Batch) -> None:
+    assert head_of(encoded(batch)) == head_of(encoded(batch)[:2]) == (batch.flags, batch.priority)
+    with pytest.raises(InvalidArgument, match="not an encoded batch"):
+        head_of(encoded(batch)[:1])
 
 
 def test_the_flags_of_a_batch_say_which_columns_it_has() -> None:
     assert encoded(Batch([b"v"]))[0] == 0
     assert encoded(Batch([b"v"], priorities=b"\1"))[0] == PRIORITIES
     assert encoded(Batch([b"v"], deliver_at=array("q", [9])))[0] == DELIVER_AT
+    assert encoded(Batch([b"v"], expires_at=array("q", [9])))[0] == EXPIRES
     assert encoded(Batch([b"v"], dedupe_ids=["one"]))[0] == encoded(Batch([b"v"], producer="p"))[0] == TAGS
 
 
 def test_the_layout_on_disk_is_the_one_that_is_documented() -> None:
     batch = Batch(
-        [b"v", b"w"], priority=7, priorities=b"\1\2", deliver_at=array("q", [0, 258]), producer="p", sequence=5
+        [b"v", b"w"],
+        priority=7,
+        priorities=b"\1\2",
+        deliver_at=array("q", [0, 258]),
+        expires_at=array("q", [3, 0]),
+        producer="p",
+        sequence=5,
     )
     tags = msgspec.msgpack.encode([None, "p", 5])
     assert encoded(batch) == b"".join(
         [
-            bytes([PRIORITIES | DELIVER_AT | TAGS, 7, 1, 2]),
+            bytes([PRIORITIES | DELIVER_AT | TAGS | EXPIRES, 7, 1, 2]),
             bytes(8) + (258).to_bytes(8, "little"),
+            (3).to_bytes(8, "little") + bytes(8),
             len(tags).to_bytes(4, "little") + tags,
             msgspec.msgpack.encode([None, [b"v", b"w"], None]),
         ]
@@ -154,7 +171,8 @@ def test_a_changed_byte_is_refused_or_gives_a_batch_and_raises_nothing_else(batc
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(InvalidArgument):
         found = decode_batch(bytes(body), len(batch))
-        for column in (found.values, found.keys, found.headers, found.priorities, found.deliver_at, found.dedupe_ids):
+        for name in ("values", "keys", "headers", "priorities", "deliver_at", "expires_at", "dedupe_ids"):
+            column = getattr(found, name)
             assert column is None or len(column) == len(batch)
 
 
@@ -175,7 +193,7 @@ def test_a_few_bytes_that_claim_to_be_huge_are_refused_at_once(payload: bytes) -
 
 @pytest.mark.parametrize("count", [1_000, 1 << 31, (1 << 32) - 1])
 def test_a_count_that_the_bytes_cannot_hold_is_refused_at_once(count: int) -> None:
-    for flags in (PRIORITIES, DELIVER_AT, PRIORITIES | DELIVER_AT | TAGS):
+    for flags in (PRIORITIES, DELIVER_AT, EXPIRES, PRIORITIES | DELIVER_AT | TAGS):
         with pytest.raises(InvalidArgument, match="not an encoded batch"):
             decode_batch(bytes([flags, 0]) + encoded(Batch([b"v"]))[2:], count)
 
@@ -195,7 +213,7 @@ def test_some_rows_of_a_batch_are_the_batch_of_these_rows_in_that_order(batch: B
     part = batch.select(rows)
     assert len(part) == len(rows)
     assert (part.priority, part.producer, part.sequence) == (batch.priority, batch.producer, batch.sequence)
-    for name in ("values", "keys", "headers", "priorities", "deliver_at", "dedupe_ids"):
+    for name in ("values", "keys", "headers", "priorities", "deliver_at", "expires_at", "dedupe_ids"):
         column, whole = getattr(part, name), getattr(batch, name)
         assert (column is None) == (whole is None), name
         assert column is None or list(column) == [whole[row] for row in rows], name

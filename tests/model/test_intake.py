@@ -33,6 +33,7 @@ MESSAGES = st.builds(
     delay=st.none() | st.sampled_from([0, 0.5, "250ms", "7d", timedelta(seconds=1)]),
     partition=st.none() | st.integers(0, 3),
     dedupe_id=st.none() | st.text(min_size=1, max_size=8),
+    expires_in=st.none() | st.sampled_from([0.000001, 3, "1h", timedelta(days=1)]),
 ) | st.builds(
     Message,
     value=DATA,
@@ -142,6 +143,24 @@ def test_a_delay_counts_from_now_and_what_is_due_already_is_not_delayed(fields: 
     assert check_message(Message(b"", **fields), LIMITS, NOW_US).deliver_at_us == due_us
 
 
+@pytest.mark.parametrize(
+    ("life", "expires_at_us"),
+    [
+        (None, 0),
+        ("1h", NOW_US + 3_600_000_000),
+        (0.000001, NOW_US + 1),
+        (timedelta(days=1), NOW_US + 86_400_000_000),
+        ((TIME_US_MAX - NOW_US) // 1_000_000, TIME_US_MAX - 999_999),
+    ],
+)
+def test_a_time_to_live_counts_from_now(life: Any, expires_at_us: int) -> None:
+    message = Message(b"", delay="5m", expires_in=life)
+    assert check_message(message, LIMITS, NOW_US).expires_at_us == expires_at_us
+    assert check_message(Message(b"", expires_in=life), LIMITS, NOW_US).expires_at_us == expires_at_us
+    expiry = check_messages([message, b"for ever"], LIMITS, NOW_US).batch.expires_at
+    assert (expiry.tolist() if expiry else [0, 0]) == [expires_at_us, 0]
+
+
 # Refusals.
 
 
@@ -162,6 +181,11 @@ def test_a_delay_counts_from_now_and_what_is_due_already_is_not_delayed(fields: 
         ({"value": b"", "deliver_at": "noon"}, "'noon' is not a point in time: give a datetime"),
         ({"value": b"", "delay": 1, "deliver_at": 1}, "give delay or deliver_at, not both"),
         ({"value": b"", "delay": 9e11}, "the delivery time lies after the year 9999"),
+        ({"value": b"", "expires_in": 0}, "expires_in must be more than 0"),
+        ({"value": b"", "expires_in": 1e-7}, "expires_in must be more than 0"),
+        ({"value": b"", "expires_in": -1}, "-1 is not a duration"),
+        ({"value": b"", "expires_in": "never"}, "'never' is not a duration: give seconds"),
+        ({"value": b"", "expires_in": 9e11}, "the time of expiry lies after the year 9999"),
         ({"value": b"", "dedupe_id": ""}, "the dedupe_id must be text of 1 to 1024 bytes"),
         ({"value": b"", "dedupe_id": b"id"}, "the dedupe_id must be text of 1 to 1024 bytes"),
         ({"value": b"", "dedupe_id": "é" * 513}, "the dedupe_id must be text of 1 to 1024 bytes"),

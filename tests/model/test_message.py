@@ -162,18 +162,21 @@ def test_a_message_is_nothing_but_a_value_unless_more_is_said() -> None:
         "deliver_at": None,
         "partition": None,
         "dedupe_id": None,
+        "expires_in": None,
     }
 
 
 def test_a_stored_message_tells_its_id_and_its_times_in_utc() -> None:
-    stored = StoredMessage("orders", 2, 45678, 1_500_000, b"v", b"k", None, 128, 3_000_001, None)
+    stored = StoredMessage("orders", 2, 45678, 1_500_000, b"v", b"k", None, 128, 3_000_001, None, 4_000_002)
     assert stored.id == MessageId("orders", 2, 45678)
     assert stored.timestamp == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
     assert stored.deliver_at == datetime(1970, 1, 1, 0, 0, 3, 1, tzinfo=UTC)
+    assert stored.expires_at == datetime(1970, 1, 1, 0, 0, 4, 2, tzinfo=UTC)
 
 
-def test_a_stored_message_that_was_not_delayed_has_no_delivery_time() -> None:
-    assert StoredMessage("orders", 0, 0, 0, b"", None, None, 128, None, None).deliver_at is None
+def test_a_stored_message_that_was_not_delayed_and_lives_for_ever_has_no_such_times() -> None:
+    stored = StoredMessage("orders", 0, 0, 0, b"", None, None, 128, None, None)
+    assert (stored.deliver_at, stored.expires_at) == (None, None)
 
 
 def test_a_stored_message_cannot_be_changed() -> None:

@@ -6,6 +6,7 @@ import io
 from array import array
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData
-from penstock.model.events import Event, EventKind
+from penstock.model.events import Event, EventKind, span_of
 from penstock.segments import SegmentInfo, segment_name, writer
 from penstock.segments.reader import SegmentReader
 from penstock.segments.schema import events_from_arrow, events_to_arrow, messages_from_arrow, messages_to_arrow
@@ -27,7 +28,7 @@ NAME = segment_name("orders", "messages", 2, 45_678)
 TIMES = st.integers(0, 2**52)
 TEXT = st.text(max_size=8)
 
-Row = tuple[int, int, bytes, bytes | None, dict[str, str] | None, int, int, str | None]
+Row = tuple[int, int, bytes, bytes | None, dict[str, str] | None, int, int, int, str | None]
 
 
 @st.composite
@@ -38,7 +39,7 @@ def columns(draw: st.DrawFn, first: int = 0) -> Rows:
     def maybe(cells: st.SearchStrategy[object]) -> list[object] | None:
         return draw(st.none() | st.lists(cells, min_size=count, max_size=count))
 
-    due = maybe(st.just(0) | TIMES)
+    due, expiry = maybe(st.just(0) | TIMES), maybe(st.just(0) | TIMES)
     steps = draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
     batch = Batch(
         values=draw(st.lists(st.binary(max_size=12), min_size=count, max_size=count)),
@@ -47,6 +48,7 @@ def columns(draw: st.DrawFn, first: int = 0) -> Rows:
         priority=draw(st.integers(0, 255)),
         priorities=draw(st.none() | st.binary(min_size=count, max_size=count)),
         deliver_at=None if due is None else array("q", due),  # type: ignore[arg-type]
+        expires_at=None if expiry is None else array("q", expiry),  # type: ignore[arg-type]
         dedupe_ids=maybe(st.none() | st.text(min_size=1, max_size=8)),  # type: ignore[arg-type]
     )
     offsets = [first + sum(steps[: place + 1]) for place in range(count)]
@@ -66,6 +68,7 @@ def by_row(rows: Rows) -> list[Row]:
             [headers or None for headers in batch.headers or nothing],
             batch.priorities or [batch.priority] * count,
             batch.deliver_at or [0] * count,
+            batch.expires_at or [0] * count,
             batch.dedupe_ids or nothing,
             strict=True,
         )
@@ -108,6 +111,9 @@ def test_L13_messages_come_back_from_a_segment_as_they_were_written(one: Rows, t
     assert (info.base, info.end, info.rows) == (rows[0][0], rows[-1][0] + 1, len(rows))
     assert (info.first_us, info.last_us) == (min(times), max(times))
     assert info.due_us == max(row[6] for row in rows)
+    assert info.expires == any(row[7] for row in rows)
+    assert info.priority == (rows[0][5] if len({row[5] for row in rows}) == 1 else None)
+    assert (info.low, info.high) == (0, 0)
     assert not info.archived
 
 
@@ -132,17 +138,29 @@ def test_L13_an_empty_key_is_not_a_missing_key_and_an_empty_value_is_a_value() -
 
 NUMBERS = st.integers(0, 2**63 - 1)
 NAMES = st.none() | st.text(max_size=8)
-EVENTS = st.builds(
-    Event,
-    kind=st.sampled_from(EventKind),
-    time_us=TIMES,
-    offset=NUMBERS,
-    count=NUMBERS,
-    group=NAMES,
-    consumer=NAMES,
-    attempt=st.integers(0, 2**31 - 1),
-    detail=NAMES,
-)
+RUNS = st.tuples(NUMBERS, NUMBERS, st.none()).map(lambda run: (run[0], min(run[1], 2**63 - run[0]), None))
+SCATTERED = st.lists(NUMBERS, min_size=1, max_size=5, unique=True).map(lambda at: (min(at), len(at), sorted(at)))
+
+
+@st.composite
+def events(draw: st.DrawFn) -> Event:
+    """An event of a run, or of offsets that are not one."""
+    offset, count, offsets = draw(RUNS | SCATTERED)
+    return Event(
+        draw(st.sampled_from(EventKind)),
+        draw(TIMES),
+        offset,
+        min(count, 2**63 - 1),
+        group=draw(NAMES),
+        consumer=draw(NAMES),
+        attempt=draw(st.integers(0, 2**31 - 1)),
+        detail=draw(NAMES),
+        due_us=draw(st.just(0) | TIMES),
+        offsets=offsets,
+    )
+
+
+EVENTS = events()
 
 
 @settings(max_examples=50)
@@ -159,6 +177,61 @@ def test_L13_events_come_back_from_a_segment_as_they_were_written(
         later = Window(start=base + len(one))
         assert [event for table in reader.tables(later) for event in events_from_arrow(table)] == two
     assert (info.base, info.end, info.rows, info.due_us) == (base, base + len(one + two), len(one + two), 0)
+    assert (info.low, info.high) == span_of(one + two)
+    assert (info.priority, info.expires) == (None, False)
+
+
+def event_segment(*parts: list[Event]) -> SegmentReader:
+    bases = [sum(map(len, parts[:number])) for number in range(len(parts))]
+    batches = [events_to_arrow(base, part, 2) for base, part in zip(bases, parts, strict=True)]
+    storage = MemoryStorage()
+    chunks, info = write_segment("events", "orders", 2, batches)
+    put_file(storage, NAME, chunks)
+    return SegmentReader(storage, NAME, "events", info)
+
+
+def test_an_event_segment_tells_the_last_offset_and_leaves_out_what_is_not_there() -> None:
+    acked = Event(EventKind.ACKED, 1, 5, 3, "g")
+    failed = Event(EventKind.FAILED, 2, 5, 2, "g", "c", 1, "no", 9_000_000, [5, 8])
+    with event_segment([acked, failed]) as reader:
+        (table,) = reader.tables(Window())
+    assert table.column("last").to_pylist() == [7, 8]
+    assert table.column("offsets").to_pylist() == [None, [5, 8]]
+    assert table.column("due_at").cast(pa.int64()).to_pylist() == [None, 9_000_000]
+
+
+@pytest.mark.usefixtures("small_row_groups")
+def test_events_about_a_message_are_read_from_the_row_groups_that_can_speak_of_it() -> None:
+    rows = [Event(EventKind.ACKED, 1, 10 * place, 10) for place in range(100)]
+    for about, groups, found_rows in [(0, 1, [0]), (555, 1, [55]), (999, 1, [99]), (1000, 0, [])]:
+        with event_segment(rows) as reader:
+            tables = list(reader.tables(Window(), (about, about)))
+            assert [event for table in tables for event in events_from_arrow(table)] == [rows[at] for at in found_rows]
+            assert reader.row_groups_read == groups
+    with event_segment(rows) as reader:
+        assert list(reader.tables(Window(start=60), about=(555, 555))) == []
+
+
+def test_some_columns_are_read_without_the_others() -> None:
+    batch = Batch([b"v"] * 4, priority=7, expires_at=array("q", [0, 0, 9, 0]))
+    rows = Rows(range(4), [1, 2, 3, 4], batch)
+    for window, offsets in [(Window(), [0, 1, 2, 3]), (Window(2), [2, 3]), (Window(from_us=2, to_us=4), [1, 2])]:
+        for names in (["priority", "offset"], ["expires_at"], ["timestamp", "headers"]):
+            with segment(rows)[0] as reader:
+                (table,) = reader.tables(window, columns=names)
+                (whole,) = reader.tables(window)
+            assert table.equals(whole.select(names))
+            assert whole.column("offset").to_pylist() == offsets
+    with event_segment([Event(EventKind.ACKED, 1, 5, 3, "g"), Event(EventKind.ACKED, 1, 9, 1, "h")]) as reader:
+        (table,) = reader.tables(Window(), about=(9, 9), columns=["group"])
+        assert table.to_pydict() == {"group": ["h"]}
+
+
+def test_a_segment_of_an_older_checkpoint_is_known_without_the_newer_fields() -> None:
+    info = segment(numbered([1, 2, 3]))[1]
+    older = msgspec.msgpack.encode(msgspec.to_builtins(info)[:10])
+    known = msgspec.msgpack.decode(older, type=SegmentInfo)
+    assert known == msgspec.structs.replace(info, priority=None)
 
 
 def test_a_segment_is_a_parquet_file_that_says_whose_it_is() -> None:

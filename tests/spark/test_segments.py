@@ -23,13 +23,17 @@ def test_L2_spark_reads_a_settled_topic_as_it_is(spark: SparkSession, tmp_path: 
                     priority=n % 256,
                     delay=n * 60 if n % 5 == 0 else None,
                     dedupe_id=f"id {n}",
+                    expires_in="30d" if n % 11 == 0 else None,
                 )
                 for n in range(1000)
             ],
         )
         broker.settle()
         expected = {
-            (m.partition, m.offset, m.timestamp_us, m.key, m.value, m.priority, m.deliver_at_us, m.dedupe_id): m.headers
+            (m.partition, m.offset, m.timestamp_us, m.key, m.value, m.priority, m.deliver_at_us, m.dedupe_id): (
+                m.expires_at_us,
+                m.headers,
+            )
             for m in broker.read("orders")
         }
     table = spark.read.parquet(f"{tmp_path}/topics/orders/messages/*/*.parquet")
@@ -42,10 +46,14 @@ def test_L2_spark_reads_a_settled_topic_as_it_is(spark: SparkSession, tmp_path: 
         "priority",
         f.unix_micros("deliver_at").alias("deliver_at_us"),
         "dedupe_id",
+        f.unix_micros("expires_at").alias("expires_at_us"),
         "headers",
     ).collect()
     found = {
-        (r[0], r[1], r[2], r.key and bytes(r.key), bytes(r.value), r.priority, r.deliver_at_us, r.dedupe_id): r.headers
+        (r[0], r[1], r[2], r.key and bytes(r.key), bytes(r.value), r.priority, r.deliver_at_us, r.dedupe_id): (
+            r.expires_at_us,
+            r.headers,
+        )
         for r in rows
     }
     assert found == expected

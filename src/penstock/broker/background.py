@@ -1,4 +1,4 @@
-"""The threads of a broker: one commits, one settles and keeps house."""
+"""The threads of a broker: one commits, one keeps time, one settles and keeps house."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from penstock.broker.dead_letters import bury
 from penstock.broker.engine import Engine
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
@@ -15,6 +16,7 @@ from penstock.model.errors import BrokerClosed, PenstockError
 _log = logging.getLogger("penstock")
 _HOUSEKEEPING_S = 5.0
 _RETENTION_S = 60.0
+_LOOK_AGAIN_S = 0.5  # the wall clock may be set while we sleep
 
 
 class Background:
@@ -26,20 +28,24 @@ class Background:
         self._stopping = False
         self._flush_wanted = threading.Event()
         self._settle_wanted = threading.Event()
+        self._alarm = threading.Event()
         engine.journal.wake_flusher = self._flush_wanted.set
         engine.journal.on_sealed = self._settle_wanted.set
+        engine.deliveries.wake_timer = self._alarm.set
         self._threads = [
             threading.Thread(target=self._commit, name="penstock-commit", daemon=True),
             threading.Thread(target=self._keep_house, name="penstock-settle", daemon=True),
+            threading.Thread(target=self._keep_time, name="penstock-time", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End both threads; what they were doing is finished first."""
+        """End the threads; what they were doing is finished first."""
         self._stopping = True
         self._flush_wanted.set()
         self._settle_wanted.set()
+        self._alarm.set()
         for thread in self._threads:
             thread.join()
 
@@ -52,6 +58,26 @@ class Background:
             journal.flush()
             if interval_s is not None:
                 journal.sync()
+
+    def _keep_time(self) -> None:
+        """Let leases run out and delayed messages fall due, when it is time and not before."""
+        engine = self._engine
+        while not self._stopping:
+            self._alarm.clear()
+            wait_s = _LOOK_AGAIN_S
+            try:
+                with engine.lock:
+                    wait_s = min(wait_s, engine.deliveries.tick())
+                if engine.deliveries.dying:
+                    bury(engine)
+                engine.journal.wake_flusher()
+            except PenstockError as error:
+                _log.warning("what is due will be tried again: %s", error)
+                wait_s = _LOOK_AGAIN_S
+            except Exception:  # noqa: BLE001 - not even a bug may end the thread
+                _log.exception("keeping time failed; it will be tried again")
+                wait_s = _LOOK_AGAIN_S
+            self._alarm.wait(wait_s)
 
     def _keep_house(self) -> None:
         retained_s = self._engine.clock.monotonic_s()

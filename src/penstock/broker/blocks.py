@@ -8,18 +8,23 @@ import msgspec
 
 from penstock.broker.memory import DedupeWindow, ProducerHistories
 from penstock.broker.topics import BlockRef, Log, Topic
+from penstock.delivery.index import Columns
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import BlockKind
 from penstock.model.batch import TAGS, Batch
-from penstock.model.events import Event, encode_events
+from penstock.model.events import Event, encode_events, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
+from penstock.model.names import NORMAL
+
+Content = tuple[int, int, int, int]
+"""What the index knows of the content of a block: flags, priority, low, high (see `BlockRef`)."""
 
 
 class LogBlock:
     """A block that belongs to a log: consecutive offsets with one timestamp."""
 
-    __slots__ = ("base", "count", "flags", "kind", "log", "partition", "timestamp_us", "topic")
+    __slots__ = ("base", "content", "count", "flags", "kind", "log", "partition", "timestamp_us", "topic")
 
     def __init__(self, kind: BlockKind, log: Log, base: int, count: int, timestamp_us: int, flags: int = 0) -> None:
         self.kind: int = kind
@@ -30,13 +35,15 @@ class LogBlock:
         self.count = count
         self.timestamp_us = timestamp_us
         self.flags = flags
+        self.content: Content = (0, NORMAL, 0, 0)
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         self._place(file, position, length, crc)
 
     def _place(self, file: JournalFile, position: int, length: int, crc: int) -> int | None:
         return self.log.add(
-            file, BlockRef(self.base, self.count, file.sequence, position, length, crc, self.timestamp_us)
+            file,
+            BlockRef(self.base, self.count, file.sequence, position, length, crc, self.timestamp_us, *self.content),
         )
 
     def refused(self) -> None:
@@ -53,12 +60,17 @@ class BatchBlock(LogBlock):
             BlockKind.MESSAGES, log, log.next_offset, len(batch), timestamp_us, TAGS if batch.tagged else 0
         )
         self.batch = batch
+        self.content = (batch.flags, batch.priority, 0, 0)
         log.next_offset += self.count
         if batch.tagged:
             remember_tags(log.topic, IdRun(self.partition, self.base, self.count), timestamp_us, batch)
 
     def encode(self) -> list[bytes]:
         return self.batch.encode()
+
+    def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
+        super().committed(file, position, length, crc)
+        announce(self.log, self.base, self.batch)
 
     def refused(self) -> None:
         super().refused()
@@ -73,11 +85,12 @@ class BatchBlock(LogBlock):
 class SinglesBlock(LogBlock):
     """Messages that were published one by one and are committed together."""
 
-    __slots__ = ("singles",)
+    __slots__ = ("_batch", "singles")
 
     def __init__(self, log: Log, timestamp_us: int) -> None:
         super().__init__(BlockKind.MESSAGES, log, log.next_offset, 0, timestamp_us)
         self.singles: list[Single] = []
+        self._batch: Batch | None = None
 
     def add(self, single: Single) -> int:
         """Take a message in; its offset."""
@@ -91,11 +104,15 @@ class SinglesBlock(LogBlock):
         return offset
 
     def encode(self) -> list[bytes]:
-        return batch_of(self.singles).encode()
+        batch = self._batch = batch_of(self.singles)
+        self.content = (batch.flags, batch.priority, 0, 0)
+        return batch.encode()
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
-        self.singles = []  # they can be read from the journal now
+        assert self._batch is not None
+        announce(self.log, self.base, self._batch)
+        self.singles, self._batch = [], None  # they can be read from the journal now
 
     def refused(self) -> None:
         super().refused()
@@ -106,22 +123,37 @@ class SinglesBlock(LogBlock):
 
 
 class EventsBlock(LogBlock):
-    """What happened to messages of a partition."""
+    """What happened to messages of a partition; takes more until the group is committed."""
 
-    __slots__ = ("_apply", "_events")
+    __slots__ = ("_apply", "_undo", "events")
 
-    def __init__(self, log: Log, events: list[Event], timestamp_us: int, apply: Callable[[], None]) -> None:
-        super().__init__(BlockKind.EVENTS, log, log.next_offset, len(events), timestamp_us)
-        self._events = events
-        self._apply = apply
-        log.next_offset += self.count
+    def __init__(
+        self, log: Log, timestamp_us: int, apply: Callable[[Log, Event], None], undo: Callable[[Log, Event], None]
+    ) -> None:
+        super().__init__(BlockKind.EVENTS, log, log.next_offset, 0, timestamp_us)
+        self.events: list[Event] = []
+        self._apply, self._undo = apply, undo
+
+    def add(self, event: Event) -> None:
+        """Take an event in; its state changes when it is committed."""
+        self.events.append(event)
+        self.count += 1
+        self.log.next_offset = self.base + self.count
+
+    def encode(self) -> list[bytes]:
+        self.content = (0, NORMAL, *span_of(self.events))
+        return [encode_events(self.events)]
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
-        self._apply()
+        for event in self.events:
+            self._apply(self.log, event)
+        self.events = []
 
-    def encode(self) -> list[bytes]:
-        return [encode_events(self._events)]
+    def refused(self) -> None:
+        super().refused()
+        for event in reversed(self.events):
+            self._undo(self.log, event)
 
 
 class CarriedBlock(LogBlock):
@@ -132,6 +164,7 @@ class CarriedBlock(LogBlock):
     def __init__(self, log: Log, block: BlockRef, body: bytes, flags: int, source: JournalFile) -> None:
         kind = BlockKind.MESSAGES if log.table == "messages" else BlockKind.EVENTS
         super().__init__(kind, log, block.base, block.count, block.timestamp_us, flags)
+        self.content = (block.flags, block.priority, block.low, block.high)
         self._body = body
         self._from = source
 
@@ -144,6 +177,17 @@ class CarriedBlock(LogBlock):
 
     def refused(self) -> None:
         """It is still where it was."""
+
+
+def announce(log: Log, base: int, batch: Batch) -> None:
+    """Committed messages can be delivered, if anybody consumes the topic."""
+    index = log.topic.partitions[log.partition].index
+    if index is None:
+        return
+    keys = batch.keys if log.topic.config.order == "key" else None
+    index.add(Columns(base, len(batch), batch.priority, batch.priorities, batch.deliver_at, batch.expires_at, keys))
+    if log.topic.delivery is not None:
+        log.topic.delivery.published(log.partition, batch.deliver_at is not None or batch.expires_at is not None)
 
 
 class TopicRecord(msgspec.Struct, array_like=True):

@@ -14,7 +14,8 @@ from google_crc32c import value as crc32c
 from penstock.broker.blocks import dedupe_window
 from penstock.broker.memory import ProducerHistories
 from penstock.broker.topics import Catalog, Log, Topic
-from penstock.model.config import TopicConfig
+from penstock.delivery.partition import DeliveryState, PartitionState
+from penstock.model.config import TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
 from penstock.model.message import IdRun
 from penstock.segments import SegmentInfo
@@ -43,6 +44,8 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
     events: list[LogState | None]
     dedupe: list[tuple[str, int, int, int]]
     producers: list[tuple[str, int, tuple[int, int, int]]]
+    delivery: list[DeliveryState | None] | None = None
+    """What the events of each partition say about delivery; None where they say nothing of any."""
 
 
 class Checkpoint(msgspec.Struct):
@@ -117,6 +120,7 @@ def topic_state(topic: Topic) -> TopicState:
     def is_committed(partition: int, offset: int) -> bool:
         return offset < topic.partitions[partition].messages.committed_end
 
+    delivery = [None if part.state is None else part.state.state() for part in topic.partitions]
     return TopicState(
         topic.id,
         topic.name,
@@ -125,6 +129,7 @@ def topic_state(topic: Topic) -> TopicState:
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
         [entry for entry in topic.dedupe.entries() if is_committed(entry[1], entry[2])] if topic.dedupe else [],
         [entry for entry in topic.producers.entries() if is_committed(*entry[2][:2])] if topic.producers else [],
+        delivery if any(delivery) else None,
     )
 
 
@@ -133,10 +138,10 @@ def restore_topics(checkpoint: Checkpoint, shared: TopicConfig) -> Catalog:
     catalog = Catalog()
     catalog.next_id = checkpoint.next_topic_id
     catalog.floors = dict(checkpoint.floors)
-    defaults = dataclasses.asdict(shared)
     for state in checkpoint.topics:
-        config = shared if state.config == defaults else TopicConfig(**state.config)  # type: ignore[arg-type]
-        topic = Topic(state.id, state.name, config)
+        topic = Topic(state.id, state.name, restore_topic_config(state.config, shared))
+        for partition, delivery in zip(topic.partitions, state.delivery or (), strict=False):
+            partition.state = None if delivery is None else PartitionState.restore(delivery)
         for partition, messages, events in zip(topic.partitions, state.messages, state.events, strict=True):
             _restore_log(partition.messages, messages)
             if events is not None:

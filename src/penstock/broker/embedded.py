@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.broker.background import Background
+from penstock.broker.consumer import Consumer
 from penstock.broker.engine import Engine
 from penstock.broker.info import TopicInfo, topic_info
 from penstock.broker.interrupts import Uninterrupted
@@ -58,9 +59,10 @@ class Broker:
         deliver_at: Time | None = None,
         partition: int | None = None,
         dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
     ) -> MessageId:
         """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
-        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id)
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         with Uninterrupted():
             identity, commit = self.engine.publish(topic, message)
             if commit is not None:
@@ -87,6 +89,38 @@ class Broker:
             if commit is not None:
                 self.engine.journal.wait(commit)
         return ids
+
+    def consumer(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        mode: str = "shared",
+        max_in_flight: int = 1000,
+        visibility_timeout: Duration | None = None,
+        autoack: bool = False,
+        start: str | Time = "earliest",
+        session_timeout: Duration = 30.0,
+        name: str | None = None,
+    ) -> Consumer:
+        """A consumer of one topic or of several, working for a group, which is made at `start` if it is new.
+
+        In `shared` mode any number of consumers get messages of all partitions; in `assigned` mode each partition
+        belongs to one of them. `autoack` acks messages as they are handed out: at most once instead of at least.
+        """
+        with Uninterrupted():
+            return Consumer(
+                self.engine,
+                topic,
+                group,
+                mode=mode,
+                max_in_flight=max_in_flight,
+                visibility_timeout=visibility_timeout,
+                autoack=autoack,
+                start=start,
+                session_timeout=session_timeout,
+                name=name,
+            )
 
     def read(
         self,

@@ -10,14 +10,17 @@ from __future__ import annotations
 import dataclasses
 import errno
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicBlock, TopicRecord
 from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
+from penstock.broker.deliveries import Deliveries
+from penstock.broker.flow import check_flow
 from penstock.broker.forks import disown_in_forks
 from penstock.broker.guard import DiskGuard
 from penstock.broker.recovery import Recovered, delete_logs, recover
+from penstock.broker.retention import apply_event
 from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
 from penstock.broker.topics import Log, Topic
 from penstock.journal import Commit, Journal
@@ -40,6 +43,7 @@ from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
 from penstock.storage import Storage
 
+_EVENT_BYTES = 64
 _MESSAGE_BYTES = 48  # what a message counts against the limits of buffers, beside what is in it
 
 
@@ -70,9 +74,11 @@ class Engine:
             )
             self._guard = DiskGuard(storage, config, self.journal)
             self._open_singles: dict[Log, SinglesBlock] = {}
+            self._open_events: dict[Log, EventsBlock] = {}
             self._open_commit: Commit | None = None
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else
+            self.deliveries = Deliveries(self)
             self._first_checkpoint()
             disown_in_forks(self)
             self.recovery.seconds = self.clock.monotonic_s() - started_s
@@ -95,6 +101,8 @@ class Engine:
             partition = message.partition
             if topic is None or topic.deleting or partition is not None:
                 topic = self._topic_to_publish(topic_name, (partition,), now_us)
+            if single.deliver_at_us or topic.config.max_backlog is not None:
+                check_flow(topic, 1, single.deliver_at_us, now_us)
             if single.dedupe_id is not None:
                 found = self._find_duplicate(topic, single.dedupe_id, now_us)
                 if found is not None:
@@ -108,8 +116,9 @@ class Engine:
             if block is not None and self._open_commit is self.journal.gathering.commit:
                 commit = self.journal.grow(size_bytes)
             else:
-                block = self._open_block(log, now_us)
-                commit = self._open_commit = self.journal.gather(block, size_bytes)
+                self._begin_gathering()
+                block = self._open_singles[log] = SinglesBlock(log, now_us)
+                commit = self.journal.gather(block, size_bytes)
             return MessageId(topic.name, partition, block.add(single)), commit
 
     def publish_many(
@@ -129,6 +138,8 @@ class Engine:
             if not intake.batch.values:
                 return MessageIds(check_topic_name(topic_name), []), None
             topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
+            if intake.batch.deliver_at is not None or topic.config.max_backlog is not None:
+                check_flow(topic, len(intake.batch), max(intake.batch.deliver_at or (0,)), now_us)
             if intake.batch.producer is not None:
                 return self._publish_once(topic, intake, now_us)
             if intake.batch.dedupe_ids is not None:
@@ -145,6 +156,18 @@ class Engine:
         block = BatchBlock(log, batch, now_us)
         commit = self.journal.gather(block, size_bytes)
         return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
+
+    def append_internal(
+        self, topic_name: str, batch: Batch, now_us: int, protect_unacked: bool = False
+    ) -> tuple[MessageIds, Commit | None]:
+        """Publish what the broker itself has to say; under the state lock, with no limit but the disk's."""
+        self.journal.check_writable(0)
+        if topic_name not in self.catalog.by_name:
+            config = dataclasses.replace(self.config.topic_defaults, partitions=1, protect_unacked=protect_unacked)
+            self._create(topic_name, config, now_us)
+        topic = self._topic_to_publish(topic_name, (), now_us)
+        size_bytes = sum(map(len, batch.values)) + _MESSAGE_BYTES * len(batch)
+        return self._append_routed(topic, Intake(batch, None, size_bytes), topic.next_partition(), now_us)
 
     def _append_routed(
         self, topic: Topic, intake: Intake, keyless: int, now_us: int
@@ -222,12 +245,12 @@ class Engine:
             )
         return found
 
-    def _open_block(self, log: Log, now_us: int) -> SinglesBlock:
-        """A block that takes the singles of this log until the group is committed."""
+    def _begin_gathering(self) -> None:
+        """Forget the open blocks of the group before; those of this one take more until it is committed."""
         if self._open_commit is not self.journal.gathering.commit:
+            self._open_commit = self.journal.gathering.commit
             self._open_singles.clear()
-        block = self._open_singles[log] = SinglesBlock(log, now_us)
-        return block
+            self._open_events.clear()
 
     def _check_writable(self, size_bytes: int, now_us: int) -> None:
         if self.closed:
@@ -270,6 +293,8 @@ class Engine:
 
             def delete() -> None:
                 self.catalog.remove(topic)
+                if topic.delivery is not None:
+                    topic.delivery.close()
                 self.catalog.floors[name] = record.first_offset
                 self.doomed += delete_logs(topic, self.journal.files)
 
@@ -307,15 +332,42 @@ class Engine:
 
         return self.journal.gather(TopicBlock(topic.id, record, now_us, keep, lambda: self.catalog.remove(topic)), 0)
 
-    def append_events(self, log: Log, events: list[Event], apply: Callable[[], None]) -> Commit:
-        """Log what happened to messages of a partition; `apply` changes the state once that is committed."""
-        with self.lock:
-            self.journal.check_writable(0)
-            if log.topic.id not in self.catalog.by_id:
-                raise TopicNotFound(f"the topic {log.topic.name!r} was deleted")
-            partition = log.topic.partitions[log.partition]
-            event_log = partition.event_log(partition.messages.next_offset)
-            return self.journal.gather(EventsBlock(event_log, events, self.clock.wall_us(), apply), 0)
+    def topic_to_use(self, name: str) -> tuple[Topic, Commit | None]:
+        """The topic, made if it is new, and what to wait for before it can be used; under the state lock."""
+        if self.closed:
+            raise BrokerClosed("the broker is closed")
+        topic = self._topic_to_publish(name, (), self.clock.wall_us())
+        return topic, None if topic.committed else self.journal.latest_commit()
+
+    # Events; under the state lock.
+
+    def log_events(self, topic: Topic, logged: Iterable[tuple[int, Event]]) -> Commit:
+        """Log what happened to messages, by partition; the state changes once that is committed."""
+        self.journal.check_writable(0)
+        if topic.id not in self.catalog.by_id:
+            raise TopicNotFound(f"the topic {topic.name!r} was deleted")
+        self._begin_gathering()
+        for number, event in logged:
+            partition = topic.partitions[number]
+            log = partition.event_log(partition.messages.next_offset)
+            block = self._open_events.get(log)
+            if block is None:
+                block = self._open_events[log] = EventsBlock(log, event.time_us, self._applied, self._undone)
+                self.journal.gather(block, _MESSAGE_BYTES)
+            block.add(event)
+            self.journal.grow(_EVENT_BYTES + 8 * len(event.offsets or ()))
+        return self.journal.gathering.commit
+
+    def _applied(self, log: Log, event: Event) -> None:
+        topic, partition = log.topic, log.topic.partitions[log.partition]
+        self.doomed += apply_event(partition.messages, event)
+        partition.apply(event)
+        if topic.delivery is not None:
+            topic.delivery.committed(log.partition, event, self.clock.wall_us())
+
+    def _undone(self, log: Log, event: Event) -> None:
+        if log.topic.delivery is not None:
+            log.topic.delivery.refused(log.partition, event)
 
     # Checkpoints.
 
@@ -382,6 +434,7 @@ class Engine:
         """The first half of closing: nothing new is taken; whether it was open until now."""
         with self.lock:
             was_open, self.closed = not self.closed, True
+            self.deliveries.close()
         return was_open
 
     def close(self) -> None:

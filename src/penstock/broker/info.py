@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.broker.topics import Partition, Topic
+from penstock.broker.topics import Partition, Topic, first_offset
 from penstock.model.config import TopicConfig
 
 
@@ -39,15 +39,9 @@ def topic_info(topic: Topic) -> TopicInfo:
 def _partition_info(partition: Partition) -> PartitionInfo:
     log = partition.messages
     live = [segment for segment in log.segments if not segment.archived]
-    if live:
-        first = live[0].base
-    elif len(log):
-        first = log.block(0).base
-    else:
-        first = log.committed_end
     return PartitionInfo(
         log.partition,
-        first,
+        first_offset(log),
         log.committed_end,
         len(live),
         sum(segment.size_bytes for segment in live),

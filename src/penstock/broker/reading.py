@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
 
+Span = tuple[int, int]
+
+
 class _InSegment(NamedTuple):
     segment: SegmentInfo
 
@@ -60,13 +63,38 @@ class LogReader:
             else:
                 yield self._block_rows(place, inside)
 
+    def chunk(self, window: Window) -> tuple[Rows | pa.Table, int] | None:
+        """The whole block, or what is left of the row group, in which the window begins, and its size in bytes."""
+        place = self._next_place(window)
+        if isinstance(place, _InJournal):
+            return self._block_rows(place, Window()), place.block.length
+        if place is not None:
+            for table in self._tables(place.segment, Window(window.start)):
+                return table, table.nbytes
+        return None
+
+    def segment_tables(self, segment: SegmentInfo, columns: list[str]) -> Iterator[pa.Table]:
+        """Some columns of a segment."""
+        return self._tables(segment, Window(), columns=columns)
+
     def events(self, window: Window) -> Iterator[Event]:
         """The events inside the window, in order."""
-        for place, inside in self._places(window):
+        return self._events(window)
+
+    def events_about(self, offset: int) -> Iterator[Event]:
+        """The events that speak of the message at this offset, in order; what cannot hold one is not read."""
+        return (event for event in self.events_between(offset, offset) if event.speaks_of(offset))
+
+    def events_between(self, low: int, high: int) -> Iterator[Event]:
+        """The events that may speak of messages from `low` to `high`, in order."""
+        return self._events(Window(), (low, high))
+
+    def _events(self, window: Window, about: Span | None = None) -> Iterator[Event]:
+        for place, inside in self._places(window, about):
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import events_from_arrow
 
-                for table in self._tables(place.segment, inside):
+                for table in self._tables(place.segment, inside, about):
                     yield from events_from_arrow(table)
             else:
                 first = max(0, inside.start - place.block.base)
@@ -95,28 +123,31 @@ class LogReader:
         with self._engine.lock:
             return self._log.committed_end
 
-    def _places(self, window: Window) -> Iterator[tuple[_InSegment | _InJournal, Window]]:
+    def _places(self, window: Window, about: Span | None = None) -> Iterator[tuple[_InSegment | _InJournal, Window]]:
         """Where to read, one after the other, up to what is committed now; each with what to read of it."""
         with self._engine.lock:
             end = min(window.end, self._log.committed_end)
         inside = Window(window.start, end, window.from_us, window.to_us)
         while inside.start < end:
-            place = self._next_place(inside)
+            place = self._next_place(inside, about)
             if place is None:
                 return
             yield place, inside
             start = place.segment.end if isinstance(place, _InSegment) else place.block.end
             inside = Window(start, end, window.from_us, window.to_us)
 
-    def _next_place(self, window: Window) -> _InSegment | _InJournal | None:
+    def _next_place(self, window: Window, about: Span | None = None) -> _InSegment | _InJournal | None:
         log = self._log
         with self._engine.lock:
             for segment in log.segments[bisect_right(log.segments, window.start, key=_end) :]:
-                if (self._include_deleted or not segment.archived) and window.meets(
-                    segment.base, segment.end - 1, segment.first_us, segment.last_us
+                if (
+                    (self._include_deleted or not segment.archived)
+                    and window.meets(segment.base, segment.end - 1, segment.first_us, segment.last_us)
+                    and (about is None or (segment.low <= about[1] and about[0] <= segment.high))
                 ):
                     return _InSegment(segment)
-            for index in range(log.find(window.start), len(log)):
+            first = log.find(window.start)
+            for index in range(first, len(log)) if about is None else log.places_about(*about, first):
                 block = log.block(index)
                 if window.meets(block.base, block.end - 1, block.timestamp_us, block.timestamp_us):
                     file = self._engine.journal.files[block.sequence]
@@ -143,7 +174,9 @@ class LogReader:
         with self._engine.lock:
             place.file.unpin()
 
-    def _tables(self, segment: SegmentInfo, window: Window) -> Iterator[pa.Table]:
+    def _tables(
+        self, segment: SegmentInfo, window: Window, about: Span | None = None, columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
         """The tables of a segment; if it moves to the archive before it is opened, they are read there."""
         from penstock.segments.reader import SegmentReader
 
@@ -160,10 +193,10 @@ class LogReader:
             if now == segment:
                 raise CorruptData(name, 0, "the segment is missing") from None
             if now is not None and self._include_deleted:
-                yield from self._tables(now, window)
+                yield from self._tables(now, window, about, columns)
             return
         with reader:
-            yield from reader.tables(window)
+            yield from reader.tables(window, about, columns)
         self.row_groups_read += reader.row_groups_read
 
 
@@ -172,6 +205,7 @@ def to_messages(topic: str, partition: int, rows: Rows) -> Iterator[StoredMessag
     batch, count = rows.batch, len(rows.offsets)
     nothing = [None] * count
     due = nothing if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at]
+    expiry = nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at]
     return map(
         StoredMessage,
         [topic] * count,
@@ -184,6 +218,7 @@ def to_messages(topic: str, partition: int, rows: Rows) -> Iterator[StoredMessag
         batch.priorities if batch.priorities is not None else [batch.priority] * count,
         due,
         batch.dedupe_ids if batch.dedupe_ids is not None else nothing,
+        expiry,
     )
 
 

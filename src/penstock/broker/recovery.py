@@ -10,18 +10,19 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from penstock.broker.blocks import decode_topic_record, remember_tags
+from penstock.broker.blocks import Content, decode_topic_record, remember_tags
 from penstock.broker.checkpoint import Checkpoint, read_checkpoint, restore_topics
 from penstock.broker.retention import apply_event
 from penstock.broker.topics import BlockRef, Catalog, Topic
 from penstock.journal import BlockEntry, BlockKind, scan_journal
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import LOST, bodies, decode_file_header, file_name, mark_of, sequence_of
-from penstock.model.batch import TAGS, decode_tags
-from penstock.model.config import BrokerConfig, TopicConfig
+from penstock.model.batch import TAGS, decode_tags, head_of
+from penstock.model.config import BrokerConfig, TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
-from penstock.model.events import decode_events
+from penstock.model.events import Event, decode_events, span_of
 from penstock.model.message import IdRun
+from penstock.model.names import NORMAL
 from penstock.segments import segment_name
 from penstock.storage import Storage, read_file
 
@@ -171,10 +172,16 @@ class _Replay:
         if entry.flags & LOST:
             log.skip(entry.base + entry.count)
             return
-        moved_from = log.add(
-            file,
-            BlockRef(entry.base, entry.count, file.sequence, position, entry.length, entry.crc, entry.timestamp_us),
-        )
+        content: Content
+        is_new = entry.base >= log.committed_end  # else the checkpoint has it, or it was carried on
+        events: list[Event] = []
+        if entry.kind == BlockKind.MESSAGES:
+            content = (*head_of(data[position : position + 2]), 0, 0)
+        else:
+            events = decode_events(data[position : position + entry.length])
+            content = (0, NORMAL, *span_of(events))
+        place = (file.sequence, position, entry.length, entry.crc, entry.timestamp_us)
+        moved_from = log.add(file, BlockRef(entry.base, entry.count, *place, *content))
         if moved_from is not None:
             self._state.files[moved_from].live_bytes -= entry.length
         if entry.kind == BlockKind.MESSAGES:
@@ -182,9 +189,10 @@ class _Replay:
             if entry.flags & TAGS:
                 batch = decode_tags(data[position : position + entry.length], entry.count)
                 remember_tags(topic, IdRun(entry.partition, entry.base, entry.count), entry.timestamp_us, batch)
-        elif news:
-            for event in decode_events(data[position : position + entry.length]):
+        elif is_new:
+            for event in events:
                 self._state.doomed += apply_event(partition.messages, event)
+                partition.apply(event)
 
     def _topic_change(self, entry: BlockEntry, body: bytes) -> None:
         catalog, record = self._state.catalog, decode_topic_record(body)
@@ -196,9 +204,8 @@ class _Replay:
                 catalog.remove(topic)
                 self._state.doomed += delete_logs(topic, self._state.files)
         elif topic is None:
-            config = TopicConfig(**record.config)  # type: ignore[arg-type]
-            shared = self._defaults if config == self._defaults else config
-            topic = Topic(entry.topic, record.name, shared, record.first_offset)
+            config = restore_topic_config(record.config, self._defaults)
+            topic = Topic(entry.topic, record.name, config, record.first_offset)
             topic.committed = True
             catalog.add(topic)
 

@@ -88,6 +88,8 @@ def expired_segments(topic: Topic, now_us: int) -> list[tuple[Log, SegmentInfo]]
 
 def apply_event(log: Log, event: Event) -> list[str]:
     """Do to the list of segments what the event says, live and in recovery alike; the files that go."""
+    if event.kind not in (EventKind.ARCHIVED, EventKind.REMOVED):
+        return []
     for place, segment in enumerate(log.segments):
         if segment.base == event.offset and segment.end - segment.base == event.count and not segment.archived:
             if event.kind is EventKind.ARCHIVED:
@@ -106,12 +108,9 @@ def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us
         data = read_file(engine.storage, segment_name(*place))
         put_file(engine.storage.elsewhere(topic.config.archive), archived_name(*place), [data])
     event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=topic.config.archive)
-    if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
-        with engine.lock:
+    with engine.lock:
+        if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
             engine.doomed += apply_event(log, event)
-        return
-
-    def apply() -> None:
-        engine.doomed += apply_event(log, event)
-
-    engine.journal.wait(engine.append_events(log, [event], apply))
+            return
+        commit = engine.log_events(topic, [(log.partition, event)])
+    engine.journal.wait(commit)

@@ -10,16 +10,25 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from penstock.broker.memory import DedupeWindow, ProducerHistories
+from penstock.delivery.index import PartitionIndex
+from penstock.delivery.partition import PartitionState
 from penstock.journal.files import JournalFile
 from penstock.model.config import TopicConfig
+from penstock.model.events import Event, EventKind
+from penstock.model.names import NORMAL
 from penstock.segments import SegmentInfo
+
+if TYPE_CHECKING:
+    from penstock.broker.indexing import Latecomers
+    from penstock.broker.topic_delivery import TopicDelivery
 
 _HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 _STRIDE = 5
+_U32 = 0xFFFFFFFF
 _NEVER = 2**63 - 1
 
 
@@ -33,6 +42,14 @@ class BlockRef(NamedTuple):
     length: int
     crc: int
     timestamp_us: int
+    flags: int = 0
+    """Of messages: which optional columns the batch has (`model.batch`)."""
+    priority: int = NORMAL
+    """Of messages: the one of all, unless the flags say PRIORITIES."""
+    low: int = 0
+    """Of events: the lowest message offset that they speak of."""
+    high: int = 0
+    """Of events: the highest one."""
 
     @property
     def end(self) -> int:
@@ -45,6 +62,7 @@ class Log:
 
     __slots__ = (
         "_blocks",
+        "_spans",
         "committed_end",
         "live_bytes",
         "next_offset",
@@ -64,7 +82,10 @@ class Log:
         self.settled_end = first_offset  # everything before is in segments, or gone
         self.segments: list[SegmentInfo] = []
         self.live_bytes = 0
-        self._blocks: array[int] | None = None  # base, count, sequence|position, length|crc, timestamp a block
+        self._blocks: array[int] | None = (
+            None  # a block: base, priority|flags|count, sequence|position, length|crc, time
+        )
+        self._spans: array[int] | None = None  # a block of events: low, high
 
     def __len__(self) -> int:
         return len(self._blocks) // _STRIDE if self._blocks else 0
@@ -72,8 +93,21 @@ class Log:
     def block(self, index: int) -> BlockRef:
         """The block at a place of the index."""
         assert self._blocks is not None
-        base, count, place, content, timestamp_us = self._blocks[index * _STRIDE : (index + 1) * _STRIDE]
-        return BlockRef(base, count, place >> 32, place & 0xFFFFFFFF, content >> 32, content & 0xFFFFFFFF, timestamp_us)
+        base, nature, place, content, timestamp_us = self._blocks[index * _STRIDE : (index + 1) * _STRIDE]
+        low, high = (0, 0) if self._spans is None else self._spans[index * 2 : index * 2 + 2]
+        return BlockRef(
+            base,
+            nature & _U32,
+            place >> 32,
+            place & _U32,
+            content >> 32,
+            content & _U32,
+            timestamp_us,
+            nature >> 32 & 0xFF,
+            nature >> 40,
+            low,
+            high,
+        )
 
     def blocks(self) -> Iterator[BlockRef]:
         """All blocks that are not settled, in order."""
@@ -87,6 +121,11 @@ class Log:
         index = bisect_right(range(len(self)), offset, key=lambda i: blocks[i * _STRIDE])
         return index - 1 if index and self.block(index - 1).end > offset else index
 
+    def places_about(self, low: int, high: int, first: int = 0) -> Iterator[int]:
+        """Of an event log, from place `first` on: the blocks that may speak of messages from `low` to `high`."""
+        spans = self._spans or ()
+        return (i for i in range(first, len(spans) // 2) if spans[i * 2] <= high and low <= spans[i * 2 + 1])
+
     def add(self, file: JournalFile, block: BlockRef) -> int | None:
         """Take a committed block in; one that is settled is not needed.
 
@@ -97,23 +136,29 @@ class Log:
         moved_from: int | None = None
         if self._blocks is None:
             self._blocks = array("Q")
+            self._spans = array("Q") if self.table == "events" else None
         line = (
             block.base,
-            block.count,
+            block.priority << 40 | block.flags << 32 | block.count,
             block.sequence << 32 | block.position,
             block.length << 32 | block.crc,
             block.timestamp_us,
         )
         self.live_bytes += block.length
         file.took(self, block.length, block.timestamp_us)
-        if not self._blocks or block.base >= self._blocks[-_STRIDE] + self._blocks[1 - _STRIDE]:
+        if not self._blocks or block.base >= self._blocks[-_STRIDE] + (self._blocks[1 - _STRIDE] & _U32):
             self._blocks.extend(line)
+            if self._spans is not None:
+                self._spans.extend((block.low, block.high))
         else:
-            start = self.find(block.base) * _STRIDE
-            if self._blocks[start] == block.base:
-                moved_from = self._blocks[start + 2] >> 32
+            index = self.find(block.base)
+            known = self._blocks[index * _STRIDE] == block.base
+            if known:
+                moved_from = self._blocks[index * _STRIDE + 2] >> 32
                 self.live_bytes -= block.length
-            self._blocks[start : start if moved_from is None else start + _STRIDE] = array("Q", line)
+            self._blocks[index * _STRIDE : (index + known) * _STRIDE] = array("Q", line)
+            if self._spans is not None:
+                self._spans[index * 2 : (index + known) * 2] = array("Q", (block.low, block.high))
         self.skip(block.end)
         return moved_from
 
@@ -130,8 +175,10 @@ class Log:
             files[block.sequence].live_bytes -= block.length
         if self._blocks is not None:
             del self._blocks[: count * _STRIDE]
+            if self._spans is not None:
+                del self._spans[: count * 2]
             if not self._blocks:
-                self._blocks = None
+                self._blocks = self._spans = None
 
     def close(self, files: dict[int, JournalFile]) -> None:
         """Its topic is deleted: forget everything, also what is still being written."""
@@ -140,14 +187,35 @@ class Log:
         self.settled_end = _NEVER
 
 
+def first_offset(log: Log) -> int:
+    """The lowest offset that can be delivered."""
+    live = next((segment.base for segment in log.segments if not segment.archived), None)
+    if live is not None:
+        return live
+    return log.block(0).base if len(log) else log.committed_end
+
+
 class Partition:
     """One partition: its messages, and what happened to them."""
 
-    __slots__ = ("events", "messages")
+    __slots__ = ("events", "index", "messages", "state")
 
     def __init__(self, topic: Topic, number: int, first_offset: int) -> None:
         self.messages = Log(topic, "messages", number, first_offset)
         self.events: Log | None = None
+        self.state: PartitionState | None = None  # what its events say about delivery
+        self.index: PartitionIndex | Latecomers | None = None  # its lanes, once somebody consumes it
+
+    def delivery_state(self) -> PartitionState:
+        """What its events say about delivery, made when first needed."""
+        if self.state is None:
+            self.state = PartitionState()
+        return self.state
+
+    def apply(self, event: Event) -> None:
+        """Take in what an event says about delivery."""
+        if self.state is not None or event.kind not in (EventKind.ARCHIVED, EventKind.REMOVED):
+            self.delivery_state().apply(event)
 
     def event_log(self, first: int) -> Log:
         """The log of events, made when the first one comes, which gets the number `first`."""
@@ -163,7 +231,18 @@ class Partition:
 class Topic:
     """A named stream with its partitions."""
 
-    __slots__ = ("_turn", "committed", "config", "dedupe", "deleting", "id", "name", "partitions", "producers")
+    __slots__ = (
+        "_turn",
+        "committed",
+        "config",
+        "dedupe",
+        "deleting",
+        "delivery",
+        "id",
+        "name",
+        "partitions",
+        "producers",
+    )
 
     def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
         self.id = topic_id
@@ -174,6 +253,7 @@ class Topic:
         self.producers: ProducerHistories | None = None
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
+        self.delivery: TopicDelivery | None = None  # once somebody consumes it
         self._turn = 0
 
     def widen(self, partitions: int) -> None:

@@ -53,6 +53,7 @@ class Journal:
         self.commits = 0
         self.wake_flusher: Callable[[], None] = lambda: None
         self.on_sealed: Callable[[], None] = lambda: None
+        self.on_committed: Callable[[], None] = lambda: None  # called under the state lock
 
     # Gathering: under the state lock.
 
@@ -219,6 +220,7 @@ class Journal:
             file.synced_end = end
         self._writing = None
         self.commits += 1
+        self.on_committed()
 
     def _write(self, group: Gathering, encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
         if self._frozen is not None:

@@ -2,10 +2,11 @@
 
 Layout of an encoded batch (little endian); its message count is kept beside it, not in it:
 
-    u8   flags           PRIORITIES 1, DELIVER_AT 2, TAGS 4: which optional columns follow
+    u8   flags           PRIORITIES 1, DELIVER_AT 2, TAGS 4, EXPIRES 8: which optional columns follow
     u8   priority        of every message, unless the PRIORITIES column is there
     u8   × count         priorities                       if PRIORITIES
     i64  × count         deliver-at, µs since 1970, 0 = at once   if DELIVER_AT
+    i64  × count         expires-at, µs since 1970, 0 = never     if EXPIRES
     u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence]   if TAGS
     …    payload         msgpack of [keys or nil, values, headers or nil], each a list of count
 
@@ -23,7 +24,7 @@ import msgspec
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import NORMAL
 
-PRIORITIES, DELIVER_AT, TAGS = 1, 2, 4
+PRIORITIES, DELIVER_AT, TAGS, EXPIRES = 1, 2, 4, 8
 
 _HEAD = struct.Struct("<BB")  # flags, uniform priority
 _LENGTH = struct.Struct("<I")  # bytes of the tags
@@ -44,6 +45,7 @@ class Batch(msgspec.Struct):
     priority: int = NORMAL
     priorities: bytes | None = None
     deliver_at: array[int] | None = None
+    expires_at: array[int] | None = None
     dedupe_ids: list[str | None] | None = None
     producer: str | None = None
     sequence: int = 0
@@ -56,6 +58,31 @@ class Batch(msgspec.Struct):
         """Whether publishing this batch again must be recognised."""
         return self.dedupe_ids is not None or self.producer is not None
 
+    @property
+    def flags(self) -> int:
+        """Which optional columns it has, as the first byte of the encoded batch says it."""
+        return (
+            (PRIORITIES if self.priorities is not None else 0)
+            | (DELIVER_AT if self.deliver_at is not None else 0)
+            | (TAGS if self.tagged else 0)
+            | (EXPIRES if self.expires_at is not None else 0)
+        )
+
+    def slice(self, start: int, end: int) -> Batch:
+        """The batch of some consecutive rows."""
+        return Batch(
+            values=self.values[start:end],
+            keys=None if self.keys is None else self.keys[start:end],
+            headers=None if self.headers is None else self.headers[start:end],
+            priority=self.priority,
+            priorities=None if self.priorities is None else self.priorities[start:end],
+            deliver_at=None if self.deliver_at is None else self.deliver_at[start:end],
+            expires_at=None if self.expires_at is None else self.expires_at[start:end],
+            dedupe_ids=None if self.dedupe_ids is None else self.dedupe_ids[start:end],
+            producer=self.producer,
+            sequence=self.sequence,
+        )
+
     def select(self, rows: list[int]) -> Batch:
         """The batch of some of the rows, in the given order."""
         return Batch(
@@ -65,6 +92,7 @@ class Batch(msgspec.Struct):
             priority=self.priority,
             priorities=None if self.priorities is None else bytes([self.priorities[row] for row in rows]),
             deliver_at=None if self.deliver_at is None else array("q", [self.deliver_at[row] for row in rows]),
+            expires_at=None if self.expires_at is None else array("q", [self.expires_at[row] for row in rows]),
             dedupe_ids=None if self.dedupe_ids is None else [self.dedupe_ids[row] for row in rows],
             producer=self.producer,
             sequence=self.sequence,
@@ -72,16 +100,13 @@ class Batch(msgspec.Struct):
 
     def encode(self) -> list[bytes]:
         """The encoded batch as buffers to be written one after the other."""
-        flags = (
-            (PRIORITIES if self.priorities is not None else 0)
-            | (DELIVER_AT if self.deliver_at is not None else 0)
-            | (TAGS if self.tagged else 0)
-        )
-        buffers = [_HEAD.pack(flags, self.priority)]
+        buffers = [_HEAD.pack(self.flags, self.priority)]
         if self.priorities is not None:
             buffers.append(self.priorities)
         if self.deliver_at is not None:
             buffers.append(_little_endian(self.deliver_at).tobytes())
+        if self.expires_at is not None:
+            buffers.append(_little_endian(self.expires_at).tobytes())
         if self.tagged:
             tags = _encode((self.dedupe_ids, self.producer, self.sequence))
             buffers += [_LENGTH.pack(len(tags)), tags]
@@ -110,6 +135,15 @@ def decode_tags(body: bytes, count: int) -> Batch:
         raise InvalidArgument(f"not an encoded batch: {error}") from error
 
 
+def head_of(body: bytes) -> tuple[int, int]:
+    """The flags and the uniform priority of an encoded batch, of which the first two bytes are enough."""
+    try:
+        flags, priority = _HEAD.unpack_from(body)
+    except struct.error as error:
+        raise InvalidArgument(f"not an encoded batch: {error}") from error
+    return flags, priority
+
+
 def _decode_columns(body: bytes, count: int) -> tuple[Batch, int]:
     flags, priority = _HEAD.unpack_from(body)
     batch = Batch(values=[], priority=priority)
@@ -119,6 +153,9 @@ def _decode_columns(body: bytes, count: int) -> tuple[Batch, int]:
         place += count
     if flags & DELIVER_AT:
         batch.deliver_at = _little_endian(array("q", body[place : place + 8 * count]))
+        place += 8 * count
+    if flags & EXPIRES:
+        batch.expires_at = _little_endian(array("q", body[place : place + 8 * count]))
         place += 8 * count
     if flags & TAGS:
         (length,) = _LENGTH.unpack_from(body, place)

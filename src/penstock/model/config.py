@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.model.errors import InvalidArgument
-from penstock.model.options import choice, configure, duration, option, optional, size, text, whole
+from penstock.model.options import (
+    choice,
+    configure,
+    duration,
+    option,
+    optional,
+    size,
+    text,
+    weights,
+    whole,
+    yes_or_no,
+)
 from penstock.model.units import format_size
 
 MIB = 1 << 20
@@ -29,11 +40,40 @@ class TopicConfig:
     """A directory (relative to the data directory) that expired segments move to, instead of being deleted."""
     dedupe_window: float = option(300.0, duration())
     """How long a dedupe id is remembered."""
+    protect_unacked: bool = option(default=False, parse=yes_or_no)
+    """Whether retention keeps what some group has not finished with (or everything, while there is no group)."""
+    max_backlog: int | None = option(None, optional(whole(1, 1 << 60)))
+    """Publishes are refused while the slowest group is so many messages behind (None: no limit)."""
+    max_delay: float = option(7 * 86400.0, duration())
+    """The longest delay that a message may have."""
+    visibility_timeout: float = option(30.0, duration(0.001))
+    """How long a delivered message is leased to its consumer."""
+    max_deliveries: int = option(3, whole(1, 1_000_000))
+    """After so many failed deliveries a message is dead-lettered."""
+    retry_backoff: float = option(1.0, duration())
+    """How long a failed message waits the first time; doubles with every failure."""
+    retry_backoff_max: float = option(60.0, duration())
+    """The longest that a failed message waits."""
+    lanes: str = option("strict", choice("strict", "weighted"))
+    """Which lane goes first: the lowest number always, or each by its weight."""
+    lane_weights: tuple[tuple[int, int], ...] = option((), weights)
+    """The weights of `lanes="weighted"`, by priority (others weigh 1)."""
+    order: str = option("lane", choice("lane", "key"))
+    """With `key`, at most one message of a key is leased at a time, and its followers wait for it."""
+    dead_letter_lapsed: bool = option(default=False, parse=yes_or_no)
+    """Whether a message whose time to live ended goes to the dead letters."""
 
     @classmethod
     def parse(cls, options: Mapping[str, object], base: TopicConfig | None = None) -> TopicConfig:
         """The configuration with `options` set over `base` (or over the defaults)."""
         return configure(base or cls(), options, "topic options")
+
+
+def restore_topic_config(options: Mapping[str, Any], shared: TopicConfig) -> TopicConfig:
+    """A configuration as it was stored; equal ones are one object, for there may be thousands."""
+    weighted = tuple((lane, weight) for lane, weight in options.get("lane_weights", ()))
+    config = TopicConfig(**{**options, "lane_weights": weighted})
+    return shared if config == shared else config
 
 
 def _topic_defaults(value: object) -> TopicConfig:

@@ -21,6 +21,29 @@ class TopicExists(PenstockError):
     """`create_topic` was called for a topic that is already there."""
 
 
+class GroupNotFound(PenstockError, LookupError):
+    """The topic has no group of this name."""
+
+
+class GroupInUse(PenstockError):
+    """The group has consumers, which stand in the way of what was asked for."""
+
+
+class MessageNotFound(PenstockError, LookupError):
+    """There is no message of this id, or not any more."""
+
+
+class LeaseLost(PenstockError):
+    """Messages are not leased by this receipt (any more): nothing was changed for them."""
+
+    def __init__(self, message: str, ids: tuple[object, ...] = ()) -> None:
+        super().__init__(message, ids)
+        self.ids = ids
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Overloaded(PenstockError):
     """A bounded buffer is full: nothing was published; try again later."""
 

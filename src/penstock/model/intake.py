@@ -13,7 +13,7 @@ from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.message import Message
 from penstock.model.names import NORMAL, Priority, parse_priority
-from penstock.model.units import TIME_US_MAX, format_size, parse_duration, parse_time_us
+from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size, parse_duration
 
 DEDUPE_ID_BYTES_MAX = 1024
 
@@ -27,6 +27,7 @@ class Single(msgspec.Struct, frozen=True, gc=False):
     priority: int = NORMAL
     deliver_at_us: int = 0  # 0: at once
     dedupe_id: str | None = None
+    expires_at_us: int = 0  # 0: never
 
     def size_bytes(self) -> int:
         """What it counts against the limits on batches and buffers."""
@@ -63,11 +64,17 @@ def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single
         parse_priority(message.priority),
         _due_time_us(message, now_us),
         _check_dedupe_id(message.dedupe_id),
+        _expiry_us(message.expires_in, now_us),
     )
 
 
 def _is_plain(message: Message) -> bool:
-    return message.delay is None and message.deliver_at is None and message.dedupe_id is None
+    return (
+        message.delay is None
+        and message.deliver_at is None
+        and message.dedupe_id is None
+        and message.expires_in is None
+    )
 
 
 def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConfig, now_us: int) -> Intake:
@@ -102,7 +109,7 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
     count = len(rows)
     if not count:
         return Intake(Batch([]), None, 0)
-    values, keys, headers, priorities, delays, deliver_at, partitions, dedupe_ids = zip(
+    values, keys, headers, priorities, delays, deliver_at, partitions, dedupe_ids, lives = zip(
         *map(msgspec.structs.astuple, rows), strict=True
     )
     try:
@@ -122,6 +129,8 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
         if delays.count(None) != count or deliver_at.count(None) != count:
             due_us = array("q", [_due_time_us(message, now_us) for message in rows])
             batch.deliver_at = due_us if any(due_us) else None
+        if lives.count(None) != count:
+            batch.expires_at = array("q", [_expiry_us(life, now_us) for life in lives])
         if dedupe_ids.count(None) != count:
             batch.dedupe_ids = [_check_dedupe_id(identity) for identity in dedupe_ids]
     except (InvalidArgument, TypeError):
@@ -153,7 +162,7 @@ def batch_of(singles: list[Single]) -> Batch:
     """Checked messages as one batch, with the columns that are uniform left out."""
     if not singles:
         return Batch([])
-    values, keys, headers, priorities, due, dedupe_ids = map(
+    values, keys, headers, priorities, due, dedupe_ids, expiry = map(
         list, zip(*map(msgspec.structs.astuple, singles), strict=True)
     )
     uniform = min(priorities) == max(priorities)
@@ -164,6 +173,7 @@ def batch_of(singles: list[Single]) -> Batch:
         priority=priorities[0] if uniform else NORMAL,
         priorities=None if uniform else bytes(priorities),
         deliver_at=array("q", due) if any(due) else None,
+        expires_at=array("q", expiry) if any(expiry) else None,
         dedupe_ids=None if dedupe_ids.count(None) == len(dedupe_ids) else dedupe_ids,
     )
 
@@ -209,17 +219,21 @@ def _headers_bytes(headers: Mapping[str, str] | None) -> int:
 
 
 def _due_time_us(message: Message, now_us: int) -> int:
-    if message.delay is not None:
-        if message.deliver_at is not None:
-            raise InvalidArgument("give delay or deliver_at, not both")
-        due_us = now_us + round(parse_duration(message.delay) * 1_000_000)
-    elif message.deliver_at is not None:
-        due_us = parse_time_us(message.deliver_at)
-    else:
+    if message.delay is None and message.deliver_at is None:
         return 0
-    if due_us > TIME_US_MAX:
-        raise InvalidArgument("the delivery time lies after the year 9999")
+    due_us = due_time_us(message.delay, message.deliver_at, now_us)
     return due_us if due_us > now_us else 0
+
+
+def _expiry_us(life: Duration | None, now_us: int) -> int:
+    if life is None:
+        return 0
+    life_us = round(parse_duration(life) * 1_000_000)
+    if life_us <= 0:
+        raise InvalidArgument("expires_in must be more than 0: what expires at once is never delivered")
+    if now_us + life_us > TIME_US_MAX:
+        raise InvalidArgument("the time of expiry lies after the year 9999")
+    return now_us + life_us
 
 
 def _check_dedupe_id(identity: object) -> str | None:

@@ -43,7 +43,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Message(msgspec.Struct, gc=False):
-    """A message to publish. Text is stored as UTF-8; `delay` counts from the moment of publishing."""
+    """A message to publish. Text is stored as UTF-8; `delay` and `expires_in` count from the moment of publishing."""
 
     value: Data
     key: Data | None = None
@@ -53,6 +53,7 @@ class Message(msgspec.Struct, gc=False):
     deliver_at: Time | None = None
     partition: int | None = None
     dedupe_id: str | None = None
+    expires_in: Duration | None = None
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +69,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     priority: int
     deliver_at_us: int | None
     dedupe_id: str | None
+    expires_at_us: int | None = None
 
     @property
     def id(self) -> MessageId:
@@ -83,6 +85,11 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     def deliver_at(self) -> datetime | None:
         """When the message falls due (UTC), if it was delayed."""
         return None if self.deliver_at_us is None else to_datetime(self.deliver_at_us)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the message is no longer worth delivering (UTC), if it has a time to live."""
+        return None if self.expires_at_us is None else to_datetime(self.expires_at_us)
 
 
 class IdRun(NamedTuple):

@@ -6,7 +6,9 @@ import re
 
 from penstock.model.errors import InvalidArgument
 
-TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+DEAD_LETTERS = ".dlq"
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}(\.dlq)?")
+GROUP_NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 PRIORITIES = {"critical": 0, "high": 64, "normal": 128, "low": 192, "background": 255}
 NORMAL = PRIORITIES["normal"]
 
@@ -20,6 +22,15 @@ def check_topic_name(name: object) -> str:
     shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}…"
     raise InvalidArgument(
         f"{shown} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
+    )
+
+
+def check_group_name(name: object, what: str = "group") -> str:
+    """The name itself, when it may name a group or a consumer."""
+    if isinstance(name, str) and GROUP_NAME.fullmatch(name):
+        return str.__str__(name)
+    raise InvalidArgument(
+        f"{name!r:.80} is not the name of a {what}: use 1 to 200 of letters, digits, '.', '_', '-' and ':'"
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from penstock.model.errors import InvalidArgument
+from penstock.model.names import parse_priority
 from penstock.model.units import parse_duration, parse_size
 
 Config = TypeVar("Config")
@@ -82,6 +83,25 @@ def choice(*names: str) -> Callable[[object], str]:
         raise InvalidArgument(f"{value!r} is not one of {', '.join(names)}")
 
     return parse
+
+
+def yes_or_no(value: object) -> bool:
+    """A parser of True and False."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument(f"{value!r} is not True or False")
+
+
+def weights(value: object) -> tuple[tuple[int, int], ...]:
+    """A parser of weights by priority, from a mapping such as `{"high": 5, "low": 1}`."""
+    pairs: Any = value.items() if isinstance(value, Mapping) else value
+    parse = whole(1, 1_000_000)
+    try:
+        parsed = {parse_priority(lane): parse(weight) for lane, weight in pairs}
+    except (TypeError, ValueError) as error:
+        reason = f": {error}" if isinstance(error, InvalidArgument) else ""
+        raise InvalidArgument(f"{value!r} is not a mapping of priorities to weights{reason}") from error
+    return tuple(sorted(parsed.items()))
 
 
 def optional(parse: Callable[[object], Any]) -> Callable[[object], Any]:

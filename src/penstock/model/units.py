@@ -87,6 +87,18 @@ def parse_time_us(value: object) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def due_time_us(delay: object, deliver_at: object, now_us: int) -> int:
+    """When something is due that was given a delay from now, or a point in time."""
+    if delay is not None and deliver_at is not None:
+        raise InvalidArgument("give delay or deliver_at, not both")
+    if delay is None:
+        return parse_time_us(deliver_at)
+    due_us = now_us + round(parse_duration(delay) * 1_000_000)
+    if due_us > TIME_US_MAX:
+        raise InvalidArgument("the delivery time lies after the year 9999")
+    return due_us
+
+
 def to_datetime(time_us: int) -> datetime:
     """The UTC datetime of a stored time, exact to the microsecond."""
     return _EPOCH + timedelta(microseconds=time_us)

@@ -26,6 +26,14 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     footer_crc: int
     archived: bool = False
     """Whether it lies in the topic's archive."""
+    priority: int | None = None
+    """Of messages: the one of all its rows; None where they differ."""
+    low: int = 0
+    """Of events: the lowest message offset that they speak of."""
+    high: int = 0
+    """Of events: the highest one."""
+    expires: bool = False
+    """Of messages: whether any has a time to live."""
 
 
 def segment_name(topic: str, table: str, partition: int, base: int) -> str:

@@ -32,6 +32,7 @@ class SegmentReader:
             metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + self._bytes.footer))
             self._bytes.learn(json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()]))
             self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata)
+            self._columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             file.close()
             raise CorruptData(name, info.size_bytes - info.footer_bytes, f"not a segment: {error}") from error
@@ -45,23 +46,41 @@ class SegmentReader:
     def __exit__(self, *_: object) -> None:
         self._bytes.close_file()
 
-    def tables(self, window: Window) -> Iterator[pa.Table]:
-        """The rows inside the window, a table for each row group that holds some."""
-        metadata = self._parquet.metadata
-        columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
-        position, time = columns[self._position], columns[self._time]
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            offsets, times = group.column(position).statistics, group.column(time).statistics
-            if window.meets(offsets.min_raw, offsets.max_raw, times.min_raw, times.max_raw):
-                self.row_groups_read += 1
-                table = self._cut(self._read(number), window)
-                if len(table):
-                    yield table
+    def tables(
+        self, window: Window, about: tuple[int, int] | None = None, columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows inside the window, a table for each row group that holds some.
 
-    def _read(self, number: int) -> pa.Table:
+        With `about`, of an event segment: only events that may speak of messages from the first of these offsets
+        to the second. With `columns`, only these, in this order.
+        """
+        needed = columns
+        if columns is not None:
+            runs = () if about is None else ("offset", "last")
+            needed = list(dict.fromkeys((self._position, self._time, *runs, *columns)))
+        for number in range(self._parquet.metadata.num_row_groups):
+            first, last = self._bounds(number, self._position)
+            if window.meets(first, last, *self._bounds(number, self._time)) and self._may_speak_of(number, about):
+                self.row_groups_read += 1
+                table = self._cut(self._read(number, needed), window)
+                if about is not None:
+                    table = table.filter((pc.field("offset") <= about[1]) & (pc.field("last") >= about[0]))
+                if len(table):
+                    yield table if columns is None else table.select(columns)
+
+    def _may_speak_of(self, number: int, about: tuple[int, int] | None) -> bool:
+        if about is None:
+            return True
+        return self._bounds(number, "offset")[0] <= about[1] and about[0] <= self._bounds(number, "last")[1]
+
+    def _bounds(self, number: int, column: str) -> tuple[int, int]:
+        """The lowest and the highest value of a column in a row group."""
+        statistics = self._parquet.metadata.row_group(number).column(self._columns[column]).statistics
+        return statistics.min_raw, statistics.max_raw
+
+    def _read(self, number: int, columns: list[str] | None) -> pa.Table:
         try:
-            return self._parquet.read_row_group(number)
+            return self._parquet.read_row_group(number, columns)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error.__cause__ or error.__context__, CorruptData):
                 raise (error.__cause__ or error.__context__) from None  # type: ignore[misc]

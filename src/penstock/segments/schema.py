@@ -24,6 +24,7 @@ MESSAGES = pa.schema(
         pa.field("headers", pa.map_(pa.string(), pa.string())),
         pa.field("priority", pa.int16(), nullable=False),
         pa.field("deliver_at", TIME),
+        pa.field("expires_at", TIME),
         pa.field("dedupe_id", pa.string()),
         pa.field("partition", pa.int32(), nullable=False),
     ]
@@ -35,10 +36,13 @@ EVENTS = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("count", pa.int64(), nullable=False),
+        pa.field("last", pa.int64(), nullable=False),
         pa.field("group", pa.string()),
         pa.field("consumer", pa.string()),
         pa.field("attempt", pa.int32(), nullable=False),
         pa.field("detail", pa.string()),
+        pa.field("due_at", TIME),
+        pa.field("offsets", pa.list_(pa.int64())),
         pa.field("partition", pa.int32(), nullable=False),
     ]
 )
@@ -51,7 +55,6 @@ def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
     """Rows as an Arrow batch with the columns of a segment."""
     batch, count = rows.batch, len(rows.offsets)
     headers = None if batch.headers is None else [list(h.items()) if h else None for h in batch.headers]
-    due = None if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at]
     priorities = (
         pa.repeat(pa.scalar(batch.priority, pa.int16()), count)
         if batch.priorities is None
@@ -65,7 +68,8 @@ def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
             pa.array(batch.values, pa.binary()),
             _column(headers, count, MESSAGES.field("headers").type),
             priorities,
-            _column(due, count, TIME),
+            _optional_times(batch.deliver_at, count),
+            _optional_times(batch.expires_at, count),
             _column(batch.dedupe_ids, count, pa.string()),
             pa.repeat(pa.scalar(partition, pa.int32()), count),
         ],
@@ -78,7 +82,7 @@ def messages_from_arrow(table: pa.Table) -> Rows:
     column = table.column
     priorities = column("priority").to_pylist()
     keys, headers = column("key"), column("headers")
-    due, dedupe_ids = column("deliver_at"), column("dedupe_id")
+    dedupe_ids = column("dedupe_id")
     uniform = min(priorities, default=NORMAL) == max(priorities, default=NORMAL)
     batch = Batch(
         values=column("value").to_pylist(),
@@ -88,9 +92,8 @@ def messages_from_arrow(table: pa.Table) -> Rows:
         else [None if pairs is None else dict(pairs) for pairs in headers.to_pylist()],
         priority=(priorities[0] if priorities else NORMAL) if uniform else NORMAL,
         priorities=None if uniform else bytes(priorities),
-        deliver_at=None
-        if due.null_count == len(table)
-        else array("q", [time_us or 0 for time_us in due.cast(pa.int64()).to_pylist()]),
+        deliver_at=_optional_times_us(column("deliver_at")),
+        expires_at=_optional_times_us(column("expires_at")),
         dedupe_ids=None if dedupe_ids.null_count == len(table) else dedupe_ids.to_pylist(),
     )
     return Rows(column("offset").to_pylist(), column("timestamp").cast(pa.int64()).to_pylist(), batch)
@@ -105,10 +108,13 @@ def events_to_arrow(base: int, events: list[Event], partition: int) -> pa.Record
             pa.array([str(event.kind) for event in events], pa.string()),
             _integers([event.offset for event in events]),
             _integers([event.count for event in events]),
+            _integers([event.last for event in events]),
             pa.array([event.group for event in events], pa.string()),
             pa.array([event.consumer for event in events], pa.string()),
             pa.array([event.attempt for event in events], pa.int32()),
             pa.array([event.detail for event in events], pa.string()),
+            _optional_times([event.due_us for event in events], len(events)),
+            pa.array([event.offsets for event in events], EVENTS.field("offsets").type),
             pa.repeat(pa.scalar(partition, pa.int32()), len(events)),
         ],
         schema=EVENTS,
@@ -120,10 +126,10 @@ def events_from_arrow(table: pa.Table) -> list[Event]:
     times = table.column("time").cast(pa.int64()).to_pylist()
     names = ("kind", "offset", "count", "group", "consumer", "attempt", "detail")
     columns = [table.column(name).to_pylist() for name in names]
-    return [
-        Event(EventKind(kind), time_us, *rest)
-        for time_us, (kind, *rest) in zip(times, zip(*columns, strict=True), strict=True)
-    ]
+    due_us = _optional_times_us(table.column("due_at")) or [0] * len(table)
+    offsets = table.column("offsets").to_pylist()
+    kinds = map(EventKind, columns[0])
+    return [Event(*row) for row in zip(kinds, times, *columns[1:], due_us, offsets, strict=True)]
 
 
 def _integers(numbers: Sequence[int], kind: pa.DataType = _INT64) -> pa.Array:
@@ -136,6 +142,17 @@ def _times(times_us: Sequence[int]) -> pa.Array:
     if times_us.count(times_us[0]) == len(times_us):  # as in a block, which has one time
         return pa.repeat(pa.scalar(times_us[0], TIME), len(times_us))
     return _integers(times_us, TIME)
+
+
+def _optional_times(times_us: Sequence[int] | None, count: int) -> pa.Array:
+    return _column(None if times_us is None else [time_us or None for time_us in times_us], count, TIME)
+
+
+def _optional_times_us(times: pa.ChunkedArray) -> array[int] | None:
+    """Times with 0 for null; None where all are."""
+    if times.null_count == len(times):
+        return None
+    return array("q", [time_us or 0 for time_us in times.cast(pa.int64()).to_pylist()])
 
 
 def _column(values: Sequence[object] | None, count: int, kind: pa.DataType) -> pa.Array:

@@ -22,6 +22,7 @@ from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
 ROW_GROUP_ROWS = 32_768
 ROW_GROUP_BYTES = 8 << 20
 ROW_GROUPS_KEY = "penstock.row_groups"
+_SEEKABLE = {"messages": ["key", "priority", "deliver_at", "expires_at"], "events": ["offset", "last", "kind", "group"]}
 
 
 class _Sink(io.RawIOBase):
@@ -65,7 +66,7 @@ def write_segment(
         compression_level=1,
         use_dictionary=["priority", "partition", "kind", "group", "consumer", "attempt"],
         column_encoding={position_column: "DELTA_BINARY_PACKED", time_column: "DELTA_BINARY_PACKED"},
-        write_statistics=[position_column, time_column, "key", "priority", "deliver_at", "partition", "kind", "group"],
+        write_statistics=[position_column, time_column, *_SEEKABLE[table], "partition"],
         write_page_checksum=True,
         store_schema=True,
     )
@@ -104,21 +105,32 @@ class _Summary:
     """Gathers what SegmentInfo tells."""
 
     def __init__(self, table: str) -> None:
-        self._position, self._time = POSITION[table], TIMESTAMP[table]
-        self._rows = self._due_us = 0
+        self._table, self._position, self._time = table, POSITION[table], TIMESTAMP[table]
+        self._rows = self._due_us = self._low = self._high = 0
+        self._priorities: set[int] = set()
+        self._expires = False
         self._base = self._end = self._first_us = self._last_us = -1
 
     def add(self, group: pa.Table) -> None:
         times = pc.min_max(group.column(self._time).cast(pa.int64()))
         first_us, last_us = times["min"].as_py(), times["max"].as_py()
-        if self._rows == 0:
+        first = self._rows == 0
+        if first:
             self._base, self._first_us, self._last_us = group.column(self._position)[0].as_py(), first_us, last_us
         self._rows += len(group)
         self._end = group.column(self._position)[-1].as_py() + 1
         self._first_us, self._last_us = min(self._first_us, first_us), max(self._last_us, last_us)
-        if "deliver_at" in group.column_names:
-            due_us = pc.max(group.column("deliver_at").cast(pa.int64())).as_py()
-            self._due_us = max(self._due_us, due_us or 0)
+        if self._table == "messages":
+            self._add_messages(group)
+        else:
+            low, high = pc.min(group.column("offset")).as_py(), pc.max(group.column("last")).as_py()
+            self._low, self._high = low if first else min(self._low, low), max(self._high, high)
+
+    def _add_messages(self, group: pa.Table) -> None:
+        due_us = pc.max(group.column("deliver_at").cast(pa.int64())).as_py()
+        self._due_us = max(self._due_us, due_us or 0)
+        self._priorities.update(pc.min_max(group.column("priority")).as_py().values())
+        self._expires = self._expires or group.column("expires_at").null_count < len(group)
 
     def info(self, size_bytes: int, footer_bytes: int, footer_crc: int) -> SegmentInfo:
         return SegmentInfo(
@@ -131,4 +143,8 @@ class _Summary:
             due_us=self._due_us,
             footer_bytes=footer_bytes,
             footer_crc=footer_crc,
+            priority=self._priorities.pop() if len(self._priorities) == 1 else None,
+            low=self._low,
+            high=self._high,
+            expires=self._expires,
         )

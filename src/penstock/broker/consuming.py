@@ -1,0 +1,281 @@
+"""What a consumer does, without waiting: both faces of it stand on this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from penstock.broker.dead_letters import bury
+from penstock.broker.topic_delivery import Seat, TopicDelivery
+from penstock.broker.waiting import Seats
+from penstock.delivery.group import Group, Outcome, Pick
+from penstock.delivery.leases import Lease
+from penstock.delivery.offsets import Offsets
+from penstock.journal import Commit
+from penstock.model.errors import BrokerClosed, CorruptData, InvalidArgument, LeaseLost
+from penstock.model.message import MessageId, StoredMessage
+from penstock.model.names import check_group_name
+from penstock.model.options import duration, whole
+from penstock.model.units import Duration, Time, parse_duration
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+
+Act = Callable[[Group, Lease, Offsets, Outcome], None]
+_PREFETCH = 32
+
+
+class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
+    """A message in the hands of a consumer."""
+
+    deliveries: int = 1
+    """How often it was delivered to its group, this time included."""
+    failures: int = 0
+    """How many of the deliveries before failed."""
+    lease: Lease | None = None
+    consumer: object = None
+
+    @property
+    def receipt(self) -> str:
+        """What names this delivery of the message, and no other one."""
+        assert self.lease is not None
+        return f"{self.topic}/{self.partition}/{self.offset}@{self.lease.id:x}"
+
+
+Message = TypeVar("Message", bound=Delivered)
+
+
+class Consuming(Generic[Message]):
+    """One consumer: its seats in the groups of its topics, and what it may do there."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        message_class: type[Message],
+        owner: object,
+        topics: str | Sequence[str],
+        group: str,
+        *,
+        mode: str,
+        max_in_flight: int,
+        visibility_timeout: Duration | None,
+        session_timeout: Duration,
+        start: str | Time,
+        name: str | None,
+    ) -> None:
+        self._engine = engine
+        self._deliveries = engine.deliveries
+        self._class = message_class
+        self._owner = owner
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not names or len(set(names)) < len(names):
+            raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
+        if mode not in ("shared", "assigned"):
+            raise InvalidArgument(f"{mode!r} is not a mode: give 'shared' or 'assigned'")
+        check_group_name(group)
+        self.group = group
+        self.name = self._deliveries.new_consumer_name() if name is None else check_group_name(name, "consumer")
+        self.max_in_flight = whole(1, 1_000_000)(max_in_flight)
+        visibility_s = None if visibility_timeout is None else duration(0.001)(visibility_timeout)
+        session_s = duration(0.001)(session_timeout)
+        self.seats: Seats = []
+        self._by_topic: dict[str, tuple[TopicDelivery, Seat]] = {}
+        self.closed = False
+        try:
+            for topic in names:
+                delivery = self._deliveries.open_group(topic, group, start)
+                seat = Seat(self.name, group, mode, self.max_in_flight, visibility_s, session_s)
+                with engine.lock:
+                    delivery.join(seat, self._deliveries.now())
+                self.seats.append((delivery, seat))
+                self._by_topic[topic] = (delivery, seat)
+        except BaseException:
+            self.close()
+            raise
+
+    # Receiving.
+
+    def fetch(self, max_messages: int) -> tuple[TopicDelivery, list[Pick]] | None:
+        """Lease what is ready; under the state lock."""
+        if self.closed:
+            raise BrokerClosed(f"the consumer {self.name!r} is closed")
+        if len(self.seats) > 1:
+            self.seats.append(self.seats.pop(0))  # the topics in turn
+        return self._deliveries.fetch(self.seats, max_messages)
+
+    def must_read_segments(self, delivery: TopicDelivery, picks: list[Pick]) -> bool:
+        """Whether getting the content may take milliseconds."""
+        partitions = delivery.topic.partitions
+        return any(
+            pick.offsets.min() < partitions[pick.lease.partition].messages.settled_end
+            and not self._deliveries.contents.has(partitions[pick.lease.partition].messages, pick.offsets)
+            for pick in picks
+        )
+
+    def messages(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Message]:
+        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest."""
+        found: list[Message] = []
+        for pick in picks:
+            try:
+                self._read(delivery, pick, found)
+            except CorruptData as error:
+                reason = f"it cannot be read: {error}"
+                self.settle_leases(
+                    delivery,
+                    self._by_topic[delivery.topic.name][1],
+                    [(pick.lease, pick.offsets)],
+                    lambda group, lease, offsets, outcome, reason=reason: group.fail(  # type: ignore[misc]
+                        self._deliveries.now(), lease, offsets, reason, None, outcome
+                    ),
+                )
+        return found
+
+    def _read(self, delivery: TopicDelivery, pick: Pick, found: list[Message]) -> None:
+        lease = pick.lease
+        log = delivery.topic.partitions[lease.partition].messages
+        for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, pick.offsets):
+            count = len(offsets)
+            nothing = [None] * count
+            counts = [lease.again.get(offset, (1, 0)) for offset in offsets] if lease.again else None
+            found += map(
+                self._class,
+                [log.topic.name] * count,
+                [lease.partition] * count,
+                offsets,
+                timestamps_us,
+                batch.values,
+                batch.keys or nothing,
+                batch.headers or nothing,
+                [pick.lane] * count,
+                nothing if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at],
+                batch.dedupe_ids or nothing,
+                nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at],
+                [1] * count if counts is None else [deliveries for deliveries, _ in counts],
+                [0] * count if counts is None else [failures for _, failures in counts],
+                [lease] * count,
+                [self._owner] * count,
+            )
+
+    def prefetch(self) -> int:
+        """How many messages to hold ready for a loop: few while there are lanes, which must not be overtaken."""
+        lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
+        return min(self.max_in_flight, _PREFETCH if lanes <= 1 else 1)
+
+    def is_held(self, message: Message) -> bool:
+        """Whether the lease of a message still lives."""
+        lease = cast("Lease", message.lease)
+        return message.offset in lease.messages and lease.deadline_of(message.offset) > self._engine.clock.monotonic_s()
+
+    # Settling.
+
+    def ack(self, messages: Iterable[Message]) -> tuple[Commit | None, LeaseLost | None]:
+        """They are done."""
+        now = self._deliveries.now()
+        return self._settle(messages, lambda group, lease, offsets, outcome: group.ack(now, lease, offsets, outcome))
+
+    def extend(self, messages: Iterable[Message], seconds: Duration) -> tuple[Commit | None, LeaseLost | None]:
+        """They are needed for longer."""
+        now, wanted_s = self._deliveries.now(), parse_duration(seconds)
+        return self._settle(
+            messages, lambda group, lease, offsets, outcome: group.extend(now, lease, offsets, wanted_s, outcome)
+        )
+
+    def release(self, messages: Iterable[Message]) -> tuple[Commit | None, LeaseLost | None]:
+        """They are given back."""
+        now = self._deliveries.now()
+        return self._settle(
+            messages, lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome)
+        )
+
+    def fail(
+        self, messages: Iterable[Message], reason: str, delay: Duration | None
+    ) -> tuple[Commit | None, LeaseLost | None]:
+        """They could not be processed."""
+        now, delay_s = self._deliveries.now(), None if delay is None else parse_duration(delay)
+        text = _check_reason(reason)
+        return self._settle(
+            messages, lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, text, delay_s, outcome)
+        )
+
+    def kill(self, messages: Iterable[Message], reason: str) -> tuple[Commit | None, LeaseLost | None]:
+        """They can never be processed."""
+        text = _check_reason(reason)
+        for delivery, _ in self.seats:
+            delivery.check_mortal()
+        return self._settle(messages, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome))
+
+    def heartbeat(self) -> None:
+        """It is alive."""
+        with self._engine.lock:
+            for delivery, seat in self.seats:
+                delivery.heartbeat(seat, self._deliveries.now())
+
+    def _settle(self, messages: Iterable[Message], act: Act) -> tuple[Commit | None, LeaseLost | None]:
+        rows = messages if isinstance(messages, list) else list(messages)
+        by_topic: dict[str, list[tuple[Lease, Offsets]]] = {}
+        for lease, some in self._by_lease(rows):
+            by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
+        lost: list[MessageId] = []
+        for topic, leases in by_topic.items():
+            known = self._by_topic.get(topic)
+            if known is None:
+                refused = [(lease.partition, offsets) for lease, offsets in leases]
+            else:
+                refused = self.settle_leases(*known, leases, act)
+            lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
+        with self._engine.lock:
+            commit = self._engine.journal.latest_commit()
+        return commit, _lost(lost, len(rows)) if lost else None
+
+    def settle_leases(
+        self, delivery: TopicDelivery, seat: Seat, leases: list[tuple[Lease, Offsets]], act: Act
+    ) -> list[tuple[int, Offsets]]:
+        """Do something to leased messages of a topic; those that are not leased by this consumer."""
+        with self._engine.lock:
+            if self._engine.closed:
+                raise BrokerClosed("the broker is closed")
+            self._engine.journal.check_writable(0)
+            refused = delivery.settle(seat, leases, self._deliveries.now(), act)
+        if self._deliveries.dying:
+            bury(self._engine)
+        return refused
+
+    def _by_lease(self, messages: list[Message]) -> Iterable[tuple[Lease, list[Message]]]:
+        if any(not isinstance(message, Delivered) for message in messages):
+            raise InvalidArgument("only messages that were received can be settled")
+        leases = set(map(_lease, messages))
+        if len(leases) == 1:
+            return [(leases.pop(), messages)]
+        found: dict[Lease, list[Message]] = {}
+        for message in messages:
+            found.setdefault(cast("Lease", message.lease), []).append(message)
+        return found.items()
+
+    def close(self) -> Commit | None:
+        """Give back what is held, and leave."""
+        self.closed = True
+        with self._engine.lock:
+            if self._engine.journal.frozen is None:
+                for delivery, seat in self.seats:
+                    if delivery.topic.delivery is delivery and not delivery.topic.deleting:
+                        delivery.leave(seat, self._deliveries.now())
+            return self._engine.journal.latest_commit()
+
+
+def _lost(ids: list[MessageId], asked: int) -> LeaseLost:
+    shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
+    return LeaseLost(
+        f"not leased (any more) by this receipt: {shown}{others}. Receive again what is still to be done", tuple(ids)
+    )
+
+
+def _check_reason(reason: object) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise InvalidArgument(f"{reason!r} is not a reason: say in a few words what went wrong")
+    return reason.encode(errors="replace").decode()[:1000]
+
+
+_offset = attrgetter("offset")
+_lease = attrgetter("lease")

@@ -1,0 +1,121 @@
+"""The content of messages, found by offset: what deliveries and dead letters are made of.
+
+Blocks and row groups are decoded once for many fetches: lanes pick from the same block again and again. What an
+offset holds never changes, so nothing in the cache can be out of date.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.broker.reading import LogReader
+from penstock.broker.topics import Log
+from penstock.delivery.offsets import Offsets, from_range
+from penstock.segments.window import Rows, Window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.broker.engine import Engine
+
+_CACHE_BYTES = 64 << 20
+
+
+class Chunk:
+    """Consecutive messages of a log as they were decoded; `content` has a row for each of `offsets`."""
+
+    __slots__ = ("content", "end", "first", "log", "offsets", "size_bytes")
+
+    def __init__(self, log: Log, content: Rows | pa.Table, offsets: Offsets, size_bytes: int) -> None:
+        self.log = log
+        self.content = content
+        self.offsets = offsets
+        self.first, self.end = offsets.min(), offsets.max() + 1
+        self.size_bytes = size_bytes
+
+    def pick(self, wanted: Offsets) -> Rows:
+        """The rows of some of its messages."""
+        if len(wanted) == len(self.offsets):
+            return self.content if isinstance(self.content, Rows) else _to_rows(self.content)
+        start, count = self.offsets.rank(wanted.min()) - 1, len(wanted)
+        contiguous = self.offsets.rank(wanted.max()) == start + count
+        places = range(start, start + count) if contiguous else [self.offsets.rank(offset) - 1 for offset in wanted]
+        if isinstance(self.content, Rows):
+            offsets, times, batch = self.content
+            picked = [offsets[place] for place in places], [times[place] for place in places]
+            return Rows(*picked, batch.slice(start, start + count) if contiguous else batch.select(list(places)))
+        return _to_rows(self.content.slice(start, count) if contiguous else self.content.take(places))
+
+
+class Contents:
+    """Reads messages by offset, with a bounded cache of what was decoded last."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._chunks: dict[Log, list[Chunk]] = {}
+        self._oldest: deque[Chunk] = deque()
+        self._bytes = 0
+
+    def rows(self, log: Log, offsets: Offsets) -> Iterator[Rows]:
+        """The messages at these offsets, in order; those that are gone from the log are left out."""
+        left = offsets
+        while left:
+            chunk = self._cached(log, left.min()) or self._load(log, left.min(), left.max() + 1)
+            if chunk is None:
+                return
+            if chunk.first <= left.min() and chunk.end > left.max():
+                wanted, left = left & chunk.offsets, Offsets()
+            else:
+                wanted = left & chunk.offsets
+                left = left - from_range(0, chunk.end)
+            if wanted:
+                yield chunk.pick(wanted)
+
+    def has(self, log: Log, offsets: Offsets) -> bool:
+        """Whether all of it is at hand."""
+        chunk = self._cached(log, offsets.min())
+        return chunk is not None and chunk.end > offsets.max()
+
+    def _cached(self, log: Log, offset: int) -> Chunk | None:
+        with self._lock:
+            chunks = self._chunks.get(log, ())
+            place = bisect_right(chunks, offset, key=_first) - 1
+            return chunks[place] if place >= 0 and chunks[place].end > offset else None
+
+    def _load(self, log: Log, start: int, end: int) -> Chunk | None:
+        """Decode the block or row group that holds the first of these offsets that exists."""
+        found = LogReader(self._engine, log, include_deleted=True).chunk(Window(start, end))
+        if found is None:
+            return None
+        content, size_bytes = found
+        if isinstance(content, Rows):
+            chunk = Chunk(log, content, from_range(content.offsets[0], content.offsets[-1] + 1), size_bytes)
+        else:
+            chunk = Chunk(log, content, Offsets(content.column("offset").to_pylist()), size_bytes)
+        with self._lock:
+            chunks = self._chunks.setdefault(log, [])
+            chunks.insert(bisect_right(chunks, chunk.first, key=_first), chunk)
+            self._oldest.append(chunk)
+            self._bytes += size_bytes
+            while self._bytes > _CACHE_BYTES and len(self._oldest) > 1:
+                gone = self._oldest.popleft()
+                self._bytes -= gone.size_bytes
+                self._chunks[gone.log].remove(gone)
+                if not self._chunks[gone.log]:
+                    del self._chunks[gone.log]
+        return chunk
+
+
+def _to_rows(table: pa.Table) -> Rows:
+    from penstock.segments.schema import messages_from_arrow
+
+    return messages_from_arrow(table)
+
+
+_first = attrgetter("first")

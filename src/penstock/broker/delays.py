@@ -1,0 +1,106 @@
+"""Delayed messages: find them, cancel them, give them another time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.flow import check_flow
+from penstock.broker.reading import LogReader
+from penstock.model.errors import InvalidArgument, MessageNotFound
+from penstock.model.events import Event, EventKind
+from penstock.model.message import MessageId, StoredMessage
+from penstock.model.units import Duration, Time, due_time_us, to_datetime
+from penstock.segments.window import Window
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+    from penstock.broker.topic_delivery import TopicDelivery
+
+
+class DelayedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that is not due yet."""
+
+    id: MessageId
+    due_us: int
+
+    @property
+    def due_at(self) -> datetime:
+        """When it falls due (UTC)."""
+        return to_datetime(self.due_us)
+
+
+def list_delayed(engine: Engine, topic_name: str) -> Iterator[DelayedMessage]:
+    """What is not due yet, the next to fall due first."""
+    with engine.lock:
+        name = engine.topic(topic_name).name
+    delivery = engine.deliveries.attach(name)
+    with engine.lock:
+        delivery.tick(engine.deliveries.now())
+        found = [
+            (due_us, number, offset)
+            for number, index in enumerate(delivery.indexes)
+            for due_us, offset in index.delayed()
+        ]
+    if len(delivery.indexes) > 1:
+        found.sort()
+    return (DelayedMessage(MessageId(name, number, offset), due_us) for due_us, number, offset in found)
+
+
+def cancel_delayed(engine: Engine, identity: MessageId) -> bool:
+    """Withdraw a delayed message: True if and only if nobody ever gets it."""
+    delivery, message = _find(engine, identity)
+    with engine.lock:
+        due_us = _hold(engine, delivery, message)
+        if due_us is None:
+            return False
+        event = Event(EventKind.CANCELLED, engine.clock.wall_us(), identity.offset, 1, detail=str(due_us))
+        commit = engine.log_events(delivery.topic, [(identity.partition, event)])
+    engine.journal.wait(commit)
+    return True
+
+
+def reschedule_delayed(
+    engine: Engine, identity: MessageId, delay: Duration | None, deliver_at: Time | None
+) -> datetime | None:
+    """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
+    delivery, message = _find(engine, identity)
+    now_us = engine.clock.wall_us()
+    if delay is None and deliver_at is None:
+        raise InvalidArgument("give delay or deliver_at: when the message is to fall due")
+    new_us = max(due_time_us(delay, deliver_at, now_us), now_us)
+    with engine.lock:
+        check_flow(delivery.topic, 0, new_us, now_us)
+        due_us = _hold(engine, delivery, message)
+        if due_us is None:
+            return None
+        event = Event(EventKind.RESCHEDULED, now_us, identity.offset, 1, detail=str(due_us), due_us=new_us)
+        commit = engine.log_events(delivery.topic, [(identity.partition, event)])
+    engine.journal.wait(commit)
+    return to_datetime(new_us)
+
+
+def _find(engine: Engine, identity: MessageId) -> tuple[TopicDelivery, StoredMessage]:
+    with engine.lock:
+        topic = engine.topic(identity.topic)
+        if identity.partition >= len(topic.partitions):
+            raise MessageNotFound(f"there is no message {identity}: the topic has {len(topic.partitions)} partitions")
+        log = topic.partitions[identity.partition].messages
+    window = Window(identity.offset, identity.offset + 1)
+    message = next(LogReader(engine, log).messages(window), None)
+    if message is None:
+        raise MessageNotFound(f"there is no message {identity}, or not any more")
+    return engine.deliveries.attach(identity.topic), message
+
+
+def _hold(engine: Engine, delivery: TopicDelivery, message: StoredMessage) -> int | None:
+    """Keep the message from falling due; when it would have, or None if it is not delayed."""
+    engine.journal.check_writable(0)
+    delivery.tick(engine.deliveries.now())
+    if not delivery.indexes[message.partition].hold(message.offset):
+        return None
+    moved = delivery.topic.partitions[message.partition].delivery_state().moved
+    return moved.get(message.offset, message.deliver_at_us or 0)

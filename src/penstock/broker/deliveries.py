@@ -1,0 +1,286 @@
+"""Delivery for the whole broker: attaches topics, opens groups, keeps the alarm clock, and buries the dead."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.broker.contents import Contents
+from penstock.broker.indexing import build_index, segment_columns
+from penstock.broker.reading import LogReader
+from penstock.broker.topic_delivery import TopicDelivery
+from penstock.broker.topics import Topic, first_offset
+from penstock.broker.waiting import Seats, Waiter
+from penstock.delivery.group import Dying, Group, Moment, Pick
+from penstock.delivery.settings import GroupSettings, encode_settings
+from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
+from penstock.model.events import Event, EventKind
+from penstock.model.units import Time, parse_time_us
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+
+_log = logging.getLogger("penstock")
+_FOREVER_S = 3600.0
+
+
+class Deliveries:
+    """All topics with consumers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.contents = Contents(engine)
+        self.dying: deque[tuple[TopicDelivery, Group, Dying]] = deque()
+        self.burying = threading.Lock()
+        self.redriving = threading.Lock()
+        self._attach_lock = threading.Lock()
+        self._news: set[TopicDelivery] = set()
+        self._wall_alarms: list[tuple[int, int, TopicDelivery]] = []
+        self._monotonic_alarms: list[tuple[float, int, TopicDelivery]] = []
+        self._last_lease = engine.epoch << 32
+        self._consumers = 0
+        self.wake_timer: Callable[[], None] = lambda: None
+        engine.journal.on_committed = self._serve_news
+
+    def now(self) -> Moment:
+        """The time of both clocks."""
+        return Moment(self._engine.clock.wall_us(), self._engine.clock.monotonic_s())
+
+    # Topics and groups.
+
+    def attach(self, topic_name: str) -> TopicDelivery:
+        """The delivery of a topic, made ready if this is the first use; the topic is made if it is new."""
+        engine = self._engine
+        with self._attach_lock:
+            with engine.lock:
+                topic, commit = engine.topic_to_use(topic_name)
+                if topic.delivery is not None:
+                    return topic.delivery
+            if commit is not None:
+                engine.journal.wait(commit)
+            indexes = [build_index(engine, partition) for partition in topic.partitions]
+            with engine.lock:
+                topic.delivery = TopicDelivery(
+                    topic,
+                    indexes,
+                    engine.log_events,
+                    self._bury_soon,
+                    self._arm,
+                    self._news.add,
+                    self._new_lease_id,
+                )
+                topic.delivery.time_changed()
+                return topic.delivery
+
+    def open_group(
+        self, topic_name: str, group: str, start: str | Time = "earliest", settings: GroupSettings | None = None
+    ) -> TopicDelivery:
+        """The delivery of a topic with the group in use; a new group begins at `start`."""
+        delivery = self.attach(topic_name)
+        with self._attach_lock:
+            with self._engine.lock:
+                exists = group in delivery.topic.partitions[0].delivery_state().groups
+            if not exists:
+                offsets = self._offsets(delivery.topic, start)
+                self._create(delivery, group, offsets, settings or GroupSettings())
+            with self._engine.lock:
+                delivery.desk(group)
+        return delivery
+
+    def _create(self, delivery: TopicDelivery, group: str, offsets: list[int], settings: GroupSettings) -> None:
+        now_us = self._engine.clock.wall_us()
+        detail = encode_settings(settings)
+        events = [
+            (number, Event(EventKind.CREATED, now_us, offset, 0, group, detail=detail))
+            for number, offset in enumerate(offsets)
+        ]
+        with self._engine.lock:
+            commit = self._engine.log_events(delivery.topic, events)
+        self._engine.journal.wait(commit)
+
+    def create_replay(
+        self, topic_name: str, group: str, windows: list[tuple[int, int]], rate: float | None
+    ) -> TopicDelivery:
+        """A fresh group that gets just these windows of offsets, archived ones too."""
+        delivery = self.attach(topic_name)
+        with self._attach_lock:
+            with self._engine.lock:
+                if group in delivery.topic.partitions[0].delivery_state().groups:
+                    raise GroupInUse(f"the group {group!r} of {topic_name} exists: a replay needs a fresh one")
+                missing = [
+                    [] if delivery.archived else [segment for segment in part.messages.segments if segment.archived]
+                    for part in delivery.topic.partitions
+                ]
+            columns = [
+                list(segment_columns(self._engine, partition.messages, segments, index.by_key))
+                for partition, segments, index in zip(delivery.topic.partitions, missing, delivery.indexes, strict=True)
+            ]
+            with self._engine.lock:
+                if not delivery.archived:
+                    for index, found in zip(delivery.indexes, columns, strict=True):
+                        index.add_below(found)
+                    delivery.archived = True
+            settings = GroupSettings(until=[end for _, end in windows], rate=rate, archived=True)
+            self._create(delivery, group, [start for start, _ in windows], settings)
+            with self._engine.lock:
+                delivery.desk(group)
+        return delivery
+
+    def _offsets(self, topic: Topic, start: str | Time) -> list[int]:
+        """Where a group begins, partition by partition."""
+        logs = [partition.messages for partition in topic.partitions]
+        if start == "earliest" or start == "latest":
+            with self._engine.lock:
+                return [first_offset(log) if start == "earliest" else log.committed_end for log in logs]
+        try:
+            time_us = parse_time_us(start)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{start!r} is not a start: give 'earliest', 'latest' or a point in time") from error
+        return [max(LogReader(self._engine, log).first_at(time_us), first_offset(log)) for log in logs]
+
+    def find_group(self, topic_name: str, group: str) -> TopicDelivery:
+        """A group that exists."""
+        with self._engine.lock:
+            topic = self._engine.topic(topic_name)
+            if group not in topic.partitions[0].delivery_state().groups:
+                raise GroupNotFound(f"{topic_name} has no group {group!r}")
+        return self.open_group(topic_name, group)
+
+    def seek(self, topic_name: str, group: str, offsets: dict[int, int]) -> None:
+        """Move a group: everything from these offsets on is to be done again, everything before is done."""
+        delivery = self.find_group(topic_name, group)
+        now_us = self._engine.clock.wall_us()
+        events = [
+            (number, Event(EventKind.SOUGHT, now_us, offset, 0, group)) for number, offset in sorted(offsets.items())
+        ]
+        with self._engine.lock:
+            for number in offsets:
+                delivery.desk(group).group.pause(number)
+            commit = self._engine.log_events(delivery.topic, events)
+        self._engine.journal.wait(commit)
+
+    def delete_group(self, topic_name: str, group: str) -> None:
+        """Forget a group; it must have no consumers."""
+        delivery = self.find_group(topic_name, group)
+        now_us = self._engine.clock.wall_us()
+        with self._engine.lock:
+            seats = delivery.desk(group).seats
+            if seats:
+                raise GroupInUse(f"the group {group!r} of {topic_name} has consumers: {', '.join(sorted(seats))}")
+            events = [
+                (number, Event(EventKind.FORGOTTEN, now_us, 0, 0, group)) for number in range(len(delivery.indexes))
+            ]
+            commit = self._engine.log_events(delivery.topic, events)
+        self._engine.journal.wait(commit)
+
+    # Consumers.
+
+    def new_consumer_name(self) -> str:
+        """A name that no other consumer of this broker has or had."""
+        with self._engine.lock:
+            self._consumers += 1
+            return f"consumer-{self._engine.epoch}-{self._consumers}"
+
+    def fetch(self, seats: Seats, max_messages: int) -> tuple[TopicDelivery, list[Pick]] | None:
+        """Lease what is ready on the first of the seats that has something; under the state lock."""
+        self._check_open()
+        now = self.now()
+        for delivery, seat in seats:
+            picks = delivery.fetch(seat, max_messages, now)
+            if picks:
+                return delivery, picks
+        return None
+
+    def wait(self, waiter: Waiter, seats: Seats) -> None:
+        """Have a waiter served; under the state lock."""
+        for delivery, seat in seats:
+            desk = delivery.desks[seat.group]
+            desk.waiters.append(waiter)
+            if desk.group.settings.rate is not None:
+                delivery.time_changed()
+
+    def stop_waiting(self, waiter: Waiter, seats: Seats) -> None:
+        """It waits no longer; under the state lock."""
+        waiter.done = True
+        for delivery, seat in seats:
+            desk = delivery.desks.get(seat.group)
+            if desk is not None and waiter in desk.waiters:
+                desk.waiters.remove(waiter)
+
+    def _check_open(self) -> None:
+        if self._engine.closed:
+            raise BrokerClosed("the broker is closed")
+        self._engine.journal.check_writable(0)
+
+    # Time; under the state lock.
+
+    def tick(self) -> float:
+        """Do what has become due everywhere; how many seconds until there is more."""
+        now = self.now()
+        due: dict[TopicDelivery, None] = {}
+        while self._wall_alarms and self._wall_alarms[0][0] <= now.wall_us:
+            delivery = heapq.heappop(self._wall_alarms)[2]
+            delivery.armed_us = 2**63 - 1
+            due[delivery] = None
+        while self._monotonic_alarms and self._monotonic_alarms[0][0] <= now.monotonic_s:
+            delivery = heapq.heappop(self._monotonic_alarms)[2]
+            delivery.armed_s = float("inf")
+            due[delivery] = None
+        for delivery in due:
+            if delivery.topic.delivery is delivery:
+                delivery.tick(now)
+                delivery.time_changed()
+                delivery.serve(now)
+        wait_s = _FOREVER_S
+        if self._wall_alarms:
+            wait_s = min(wait_s, (self._wall_alarms[0][0] - now.wall_us) / 1_000_000)
+        if self._monotonic_alarms:
+            wait_s = min(wait_s, self._monotonic_alarms[0][0] - now.monotonic_s)
+        return max(0.0, wait_s)
+
+    def _arm(self, delivery: TopicDelivery) -> None:
+        """Set the alarm clock for a topic, if it is to ring earlier than it was set for."""
+        earlier = False
+        if delivery.next_us < delivery.armed_us:
+            delivery.armed_us = delivery.next_us
+            heapq.heappush(self._wall_alarms, (delivery.next_us, delivery.topic.id, delivery))
+            earlier = self._wall_alarms[0][2] is delivery
+        if delivery.next_s < delivery.armed_s:
+            delivery.armed_s = delivery.next_s
+            heapq.heappush(self._monotonic_alarms, (delivery.next_s, delivery.topic.id, delivery))
+            earlier = earlier or self._monotonic_alarms[0][2] is delivery
+        if earlier:
+            self.wake_timer()
+
+    # What was committed; under the state lock.
+
+    def _serve_news(self) -> None:
+        """A group was committed: what it made ready goes to those who wait."""
+        if not self._news:
+            return
+        now = self.now()
+        changed = sorted(self._news, key=lambda delivery: delivery.topic.id)
+        self._news.clear()
+        for delivery in changed:
+            try:
+                delivery.serve(now)
+            except PenstockError as error:  # what was committed stays so, whatever becomes of those who wait
+                _log.warning("nobody was served on %s: %s", delivery.topic.name, error)
+
+    def _bury_soon(self, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
+        self.dying.append((delivery, group, dying))
+        self.wake_timer()
+
+    def _new_lease_id(self) -> int:
+        self._last_lease += 1
+        return self._last_lease
+
+    def close(self) -> None:
+        """Nobody waits any longer; under the state lock."""
+        for topic in self._engine.catalog.by_id.values():
+            if topic.delivery is not None:
+                topic.delivery.close()

@@ -1,0 +1,37 @@
+"""What a topic refuses to take: a backlog that only grows, and delays beyond its limit."""
+
+from __future__ import annotations
+
+from penstock.broker.topics import Topic, first_offset
+from penstock.model.errors import LimitExceeded, Overloaded
+
+
+def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> None:
+    """Raise if a publish must be refused; under the state lock."""
+    config = topic.config
+    if latest_due_us - now_us > config.max_delay * 1_000_000:
+        raise LimitExceeded(
+            f"a delay of {(latest_due_us - now_us) / 1_000_000:g} s is too long for {topic.name}: "
+            f"the limit is {config.max_delay:g} s (max_delay)"
+        )
+    if config.max_backlog is not None and (behind := backlog(topic)) + count > config.max_backlog:
+        raise Overloaded(
+            f"{topic.name} has a backlog of {behind} messages; the limit is {config.max_backlog} (max_backlog): "
+            "publish again when its consumers have caught up"
+        )
+
+
+def backlog(topic: Topic) -> int:
+    """How many messages the slowest group has not finished with; all that are kept, while there is no group."""
+    groups = {name for partition in topic.partitions if partition.state for name in partition.state.groups}
+    if not groups:
+        logs = [partition.messages for partition in topic.partitions]
+        return sum(log.next_offset - first_offset(log) for log in logs)
+    return max(
+        sum(
+            partition.state.groups[name].backlog(partition.messages.next_offset)
+            for partition in topic.partitions
+            if partition.state is not None and name in partition.state.groups
+        )
+        for name in groups
+    )

@@ -1,0 +1,36 @@
+"""Those who wait for messages: each is served once, by whoever makes something ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.topic_delivery import Seat, TopicDelivery
+    from penstock.delivery.group import Pick
+
+Seats = list[tuple["TopicDelivery", "Seat"]]
+
+
+class Waiter:
+    """A consumer that found nothing and waits, on all its topics at once; used under the state lock."""
+
+    __slots__ = ("_seats", "_wake", "done", "max_messages", "picks", "topic")
+
+    def __init__(self, seats: Seats, max_messages: int, wake: Callable[[], None]) -> None:
+        self._seats = seats
+        self._wake = wake
+        self.max_messages = max_messages
+        self.done = False
+        self.topic: TopicDelivery | None = None
+        self.picks: list[Pick] = []
+
+    def seats_in(self, topic: TopicDelivery) -> list[Seat]:
+        """Its seats in a topic."""
+        return [seat for delivery, seat in self._seats if delivery is topic]
+
+    def served(self, topic: TopicDelivery, _seat: Seat | None, picks: list[Pick]) -> None:
+        """It has its messages (or, without any, must look for itself)."""
+        self.done = True
+        self.topic, self.picks = topic, picks
+        self._wake()

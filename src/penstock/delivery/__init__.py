@@ -1,0 +1,1 @@
+"""Pure state machines of delivery: commands and time in, events out; no clock, no disk."""

@@ -1,0 +1,228 @@
+"""What one group may take from one partition now: the volatile side of its progress.
+
+The rule of order is one: of everything that is ready, the lowest lane, and in it the lowest offset. A cursor in
+each lane stands behind what was looked at; what became ready again behind it (returned, fallen due) is kept as a
+set and goes first, so a returned message keeps its place.
+"""
+
+from __future__ import annotations
+
+from penstock.delivery.index import PartitionIndex
+from penstock.delivery.keys import KeyOrder
+from penstock.delivery.offsets import Offsets, from_range
+from penstock.delivery.progress import Progress
+from penstock.delivery.timers import Timers
+
+_OFFSET_MAX = 2**63 - 1
+_NOTHING = Offsets()
+
+
+class Claims:
+    """The cursors of a group in the lanes of a partition, and what is ready behind them."""
+
+    __slots__ = (
+        "_behind",
+        "_cursors",
+        "_floor",
+        "_keys",
+        "_retries",
+        "_until",
+        "_waiting",
+        "held",
+        "index",
+        "lapsing",
+        "paused",
+        "progress",
+    )
+
+    def __init__(self, index: PartitionIndex, progress: Progress, until: int = _OFFSET_MAX) -> None:
+        self.index = index
+        self.progress = progress
+        self._until = until
+        self.paused = False  # the group is being moved
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again from the progress: what is not done and does not wait is ready."""
+        self._floor = self.progress.floor
+        self._cursors: dict[int, int] = {}
+        self._behind: dict[int, Offsets] = {}
+        self._retries: Timers | None = None
+        self._waiting = Offsets()
+        self._keys = KeyOrder(self.index) if self.index.by_key else None
+        self.held = 0  # leased, or settled and not committed yet
+        self.lapsing = self.index.lapsed & self.progress.pending(self._end())
+        for offset, due_us in sorted(self.progress.waiting.items()):
+            self.retry_at(Offsets([offset]), due_us)
+            if self._keys is not None:
+                self._keys.claim(self.index.lane_of(offset), offset)
+
+    def lanes(self) -> list[int]:
+        """The lanes in which something may be ready, best first."""
+        if self.paused:
+            return []
+        return [lane for lane, known in self.index.lanes.items() if self._behind.get(lane) or self._ahead(lane, known)]
+
+    def take(self, lane: int, count: int) -> Offsets:
+        """The first `count` ready messages of a lane; they are held from now on."""
+        taken = self._take_by_key(lane, count) if self._keys is not None else self._take(lane, count)
+        self.held += len(taken)
+        return taken
+
+    def ready(self) -> int:
+        """How many messages are ready now, counted from the structures that deliveries are taken from."""
+        ahead = sum(len(self._unseen(lane, known)) for lane, known in self.index.lanes.items())
+        parked = 0 if self._keys is None else len(self._keys.parked() - self.progress.done)
+        return ahead + parked + sum(map(len, self._behind.values()))
+
+    def waiting(self) -> int:
+        """How many failed and wait to be tried again."""
+        return len(self._waiting)
+
+    def delayed(self) -> int:
+        """How many are not due yet."""
+        return len(self.index.hidden & self.progress.pending(self._end()) - self.lapsing)
+
+    def give_back(self, offsets: Offsets) -> None:
+        """They are ready again, each in its lane and place."""
+        if self._keys is not None:
+            for offset in offsets:
+                self._keys.free(offset)
+        self._make_ready(offsets)
+
+    def show(self, due: Offsets) -> None:
+        """Delayed messages fell due."""
+        self._make_ready(due & self.progress.pending(self._end()))
+
+    def retry_at(self, offsets: Offsets, due_us: int) -> None:
+        """They failed and wait."""
+        if self._retries is None:
+            self._retries = Timers()
+        self._waiting |= offsets
+        for offset in offsets:
+            self._retries.add(offset, due_us)
+
+    def retry(self, now_us: int) -> None:
+        """What has waited long enough is ready again."""
+        if self._retries is None:
+            return
+        waiting = self.progress.waiting
+        over = Offsets(offset for due_us, offset in self._retries.pop_due(now_us) if waiting.get(offset) == due_us)
+        over &= self._waiting
+        if over:
+            self._waiting -= over
+            self.give_back(over)
+
+    def next_time_us(self) -> int | None:
+        """When something that waits may be ready."""
+        return self._retries.next_due_us if self._retries is not None else None
+
+    def lapse(self, ended: Offsets) -> None:
+        """Their time to live is over: nothing of it that is not held may be taken any more."""
+        for lane, inside in self.index.split_by_lane(ended & self.progress.pending(self._end())):
+            ready = inside & (self._waiting | self.index.hidden)
+            ready |= inside - from_range(0, self._cursors.get(lane, self._floor))
+            behind = self._behind.get(lane)
+            if behind is not None:
+                ready |= inside & behind
+                behind.difference_update(inside)
+            self._waiting -= ready
+            self.lapsing |= ready
+
+    def withdraw(self, offsets: Offsets) -> None:
+        """They are done for everybody."""
+        for behind in self._behind.values():
+            behind.difference_update(offsets)
+        self._waiting -= offsets
+        self.lapsing -= offsets
+        self.finished(offsets)
+
+    def finished(self, offsets: Offsets) -> None:
+        """They are done: the next of their keys may go."""
+        if self._keys is not None:
+            following = [self._keys.finish(offset, self.progress.done) for offset in offsets]
+            self._make_ready(Offsets(offset for offset in following if offset is not None))
+
+    def _make_ready(self, offsets: Offsets) -> None:
+        """What a cursor has passed is ready behind it; what is ahead of it will be found there."""
+        if self.index.lapsed and (ended := offsets & self.index.lapsed):
+            self.lapsing |= ended
+            offsets = offsets - ended
+        for lane, inside in self.index.split_by_lane(offsets):
+            passed = inside & from_range(0, self._cursors.get(lane, self._floor))
+            if passed:
+                self._behind[lane] = passed | self._behind.get(lane, _NOTHING)
+
+    def _end(self) -> int:
+        return min(self._until, self.index.end)
+
+    def _ahead(self, lane: int, known: Offsets) -> bool:
+        """Whether the cursor of a lane may have something before it."""
+        cursor = self._cursors.get(lane, self._floor)
+        found = known.next_set_bit(cursor) if known and known.max() >= cursor else None
+        return found is not None and found < self._until
+
+    def _unseen(self, lane: int, known: Offsets) -> Offsets:
+        """What is ready before the cursor of a lane."""
+        found = known & from_range(self._cursors.get(lane, self._floor), self._end())
+        return self._without_unready(found)
+
+    def _without_unready(self, found: Offsets) -> Offsets:
+        progress, index = self.progress, self.index
+        if progress.done:
+            found -= progress.done
+        if index.hidden:
+            found -= index.hidden
+        if index.lapsed:
+            found -= index.lapsed
+        if self._waiting:
+            found -= self._waiting
+        return found
+
+    def _take(self, lane: int, count: int) -> Offsets:
+        taken = self._take_behind(lane, count)
+        known = self.index.lanes[lane]
+        while len(taken) < count and (found := self._next(lane, known, count - len(taken))):
+            taken |= found
+        return taken
+
+    def _take_behind(self, lane: int, count: int) -> Offsets:
+        behind = self._behind.get(lane)
+        if not behind:
+            return Offsets()
+        if len(behind) <= count:
+            del self._behind[lane]
+            return behind
+        taken = behind[:count]
+        behind -= taken
+        return taken
+
+    def _next(self, lane: int, known: Offsets, count: int) -> Offsets | None:
+        """The next ready messages from the cursor on, which moves behind them; None at the end of the lane."""
+        while True:
+            cursor = self._cursors.get(lane, self._floor)
+            if not known or known.max() < cursor:
+                return None
+            rank = known.rank(cursor - 1) if cursor else 0
+            found = known[rank : rank + count]
+            if found.max() >= self._until:
+                found.remove_range(self._until, _OFFSET_MAX)
+                if not found:
+                    return None
+            self._cursors[lane] = found.max() + 1
+            if found := self._without_unready(found):
+                return found
+
+    def _take_by_key(self, lane: int, count: int) -> Offsets:
+        """As `_take`, but only messages whose key nobody holds; the others are parked until it is free."""
+        keys = self._keys
+        assert keys is not None
+        taken: list[int] = []
+        while len(taken) < count:
+            found = self._take_behind(lane, count - len(taken))
+            if not found and not keys.is_full():
+                found = self._next(lane, self.index.lanes[lane], count - len(taken)) or found
+            if not found:
+                break
+            taken += [offset for offset in found if keys.claim(lane, offset)]
+        return Offsets(taken)

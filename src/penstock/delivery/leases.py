@@ -1,0 +1,121 @@
+"""Leases: who holds which messages of a group, and until when. By a monotonic clock; gone with the process."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, OrderedDict
+
+from penstock.delivery.offsets import Offsets
+
+_REMEMBERED = 10_000
+
+
+class Lease:
+    """What one fetch took from one partition: it ends message by message, or when its time is over."""
+
+    __slots__ = ("again", "consumer", "deadline_s", "extended", "id", "messages", "partition", "settled")
+
+    def __init__(self, lease_id: int, partition: int, consumer: str, deadline_s: float, messages: Offsets) -> None:
+        self.id = lease_id
+        self.partition = partition
+        self.consumer = consumer
+        self.deadline_s = deadline_s
+        self.messages = messages  # still held
+        self.again: dict[int, tuple[int, int]] = {}  # deliveries and failures of what was delivered before
+        self.settled: Offsets | None = None  # acked under this lease
+        self.extended: dict[int, float] | None = None  # deadlines of single messages, where they differ
+
+    def deadline_of(self, offset: int) -> float:
+        """When one of its messages becomes free."""
+        return self.deadline_s if self.extended is None else self.extended.get(offset, self.deadline_s)
+
+
+class Leases:
+    """All leases of one group."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Lease] = {}
+        self._ended: OrderedDict[int, Lease] = OrderedDict()  # so that acking twice is recognised
+        self._deadlines: list[tuple[float, int]] = []
+        self.in_flight: Counter[str] = Counter()  # messages by consumer
+        self.total = 0
+
+    def grant(self, lease: Lease) -> None:
+        """A consumer holds these messages now."""
+        self._by_id[lease.id] = lease
+        self._watch(lease.deadline_s, lease)
+        self.in_flight[lease.consumer] += len(lease.messages)
+        self.total += len(lease.messages)
+
+    def find(self, lease_id: int) -> Lease | None:
+        """A lease that lives, or one of the latest that ended."""
+        return self._by_id.get(lease_id) or self._ended.get(lease_id)
+
+    def take(self, lease: Lease, offsets: Offsets, acked: bool = False) -> Offsets:
+        """End the lease of those of the offsets that it still holds; which they were."""
+        held = lease.messages & offsets
+        if not held:
+            return held
+        lease.messages -= held
+        if acked:
+            lease.settled = held if lease.settled is None else lease.settled | held
+        self.total -= len(held)
+        self.in_flight[lease.consumer] -= len(held)
+        if not self.in_flight[lease.consumer]:
+            del self.in_flight[lease.consumer]
+        if not lease.messages and self._by_id.pop(lease.id, None) is not None:
+            self._ended[lease.id] = lease
+            if len(self._ended) > _REMEMBERED:
+                self._ended.popitem(last=False)
+        return held
+
+    def extend(self, lease: Lease, offsets: Offsets, deadline_s: float) -> Offsets:
+        """Move deadlines, forward only; which messages it still holds."""
+        held = lease.messages & offsets
+        if held == lease.messages and lease.extended is None:
+            if held and deadline_s > lease.deadline_s:
+                lease.deadline_s = deadline_s
+                self._watch(deadline_s, lease)
+            return held
+        if lease.extended is None:
+            lease.extended = {}
+        for offset in held:
+            if deadline_s > lease.deadline_of(offset):
+                lease.extended[offset] = deadline_s
+        self._watch(deadline_s, lease)
+        return held
+
+    def expired(self, now_s: float) -> list[tuple[Lease, Offsets]]:
+        """Take the messages whose time is over, lease by lease."""
+        found: list[tuple[Lease, Offsets]] = []
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            lease = self._by_id.get(heapq.heappop(self._deadlines)[1])
+            if lease is None:
+                continue
+            if lease.extended is None:
+                over = Offsets(lease.messages) if lease.deadline_s <= now_s else Offsets()
+            else:
+                over = Offsets(offset for offset in lease.messages if lease.deadline_of(offset) <= now_s)
+            if over:
+                found.append((lease, self.take(lease, over)))
+        return found
+
+    def held_by(self, consumer: str | None = None, partition: int | None = None) -> list[Lease]:
+        """The leases that live of a consumer, of a partition, or of both."""
+        return [
+            lease
+            for lease in self._by_id.values()
+            if consumer in (None, lease.consumer) and partition in (None, lease.partition)
+        ]
+
+    def next_deadline_s(self) -> float | None:
+        """When to look again."""
+        while self._deadlines and self._deadlines[0][1] not in self._by_id:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _watch(self, deadline_s: float, lease: Lease) -> None:
+        heapq.heappush(self._deadlines, (deadline_s, lease.id))
+        if len(self._deadlines) > 1024 + 4 * len(self._by_id):  # mostly of leases that ended long before
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._by_id]
+            heapq.heapify(self._deadlines)

@@ -1,0 +1,239 @@
+"""What the index of a log knows of its blocks without reading them, and the events that speak of one message."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.broker.engine import Engine
+from penstock.broker.reading import LogReader
+from penstock.broker.settling import Settler
+from penstock.broker.topics import BlockRef, Log, Topic
+from penstock.journal.files import JournalFile
+from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS
+from penstock.model.config import BrokerConfig, TopicConfig
+from penstock.model.events import Event, EventKind, span_of
+from penstock.model.message import Message
+from penstock.segments import writer
+from penstock.segments.window import Window
+from penstock.testing import FaultyStorage, MemoryStorage
+
+EngineOn = Callable[..., Engine]
+
+BATCHES = [
+    ([Message(b"v")], 0, 128),
+    ([Message(b"v", priority=7), Message(b"v", priority=7)], 0, 7),
+    ([Message(b"v", priority=0), Message(b"v", priority=255)], PRIORITIES, 128),
+    ([Message(b"v", delay="1h", priority="low")], DELIVER_AT, 192),
+    ([Message(b"v", dedupe_id="one")], TAGS, 128),
+    ([Message(b"v"), Message(b"v", expires_in="1h")], EXPIRES, 128),
+    (
+        [Message(b"v", 255 * b"k", delay=1, expires_in=2, dedupe_id="two"), Message(b"w", priority=255)],
+        PRIORITIES | DELIVER_AT | TAGS | EXPIRES,
+        128,
+    ),
+]
+
+
+def log_of(engine: Engine) -> Log:
+    return engine.topic("t").partitions[0].messages
+
+
+def known(log: Log) -> list[tuple[int, int, int]]:
+    return [(block.count, block.flags, block.priority) for block in log.blocks()]
+
+
+@pytest.mark.parametrize("singly", [False, True], ids=["batches", "one by one"])
+def test_the_index_knows_the_columns_and_the_priority_of_every_block_live_and_recovered(
+    singly: bool, engine_on: EngineOn
+) -> None:
+    storage = MemoryStorage()
+    engine = engine_on(storage)
+    for messages, _, _ in BATCHES:
+        if singly:
+            for message in messages:
+                engine.publish("t", message)
+        else:
+            engine.publish_many("t", list(messages))
+        engine.journal.flush()
+    expected = [(len(messages), flags, priority) for messages, flags, priority in BATCHES]
+    assert known(log_of(engine)) == expected
+    engine.close()
+    assert known(log_of(engine_on(storage))) == expected
+
+
+def test_blocks_that_are_carried_on_keep_what_is_known_of_them(engine_on: EngineOn) -> None:
+    storage = MemoryStorage()
+    engine = engine_on(storage, journal_file_bytes=4096, segment_min_bytes=2000)
+    engine.publish_many("t", [Message(b"v", priority=9, expires_in=60), Message(b"w", priority=9)])
+    engine.journal.flush()
+    happened(engine, [Event(EventKind.ACKED, 1, 40, 3)])
+    for _ in range(4):
+        engine.publish_many("large", [b"x" * 1500] * 2)
+        engine.journal.flush()
+    settler = Settler(engine)
+    settler.settle()
+    assert settler.blocks_carried >= 2
+    assert known(log_of(engine)) == [(2, EXPIRES, 9)]
+    assert spans(engine) == [(40, 42)]
+    engine = reopened(engine, storage, engine_on)
+    assert known(log_of(engine)) == [(2, EXPIRES, 9)]
+    assert spans(engine) == [(40, 42)]
+
+
+def spans(engine: Engine) -> list[tuple[int, int]]:
+    log = engine.topic("t").partitions[0].events
+    assert log is not None
+    return [(block.low, block.high) for block in log.blocks()]
+
+
+def reopened(engine: Engine, storage: MemoryStorage, engine_on: EngineOn) -> Engine:
+    engine.close()
+    return engine_on(storage)
+
+
+# Spans.
+
+
+def happened(engine: Engine, events: list[Event]) -> None:
+    with engine.lock:
+        commit = engine.log_events(engine.topic("t"), [(0, event) for event in events])
+    engine.journal.wait(commit)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9)), max_size=40), st.integers(0, 9))
+def test_the_spans_of_blocks_stay_in_step_with_the_blocks(moves: list[tuple[int, int, int]], dropped: int) -> None:
+    """Blocks come in any order and again, as carried ones do; the first are dropped, as settled ones are."""
+    log = Log(Topic(1, "t", TopicConfig()), "events", 0)
+    file = JournalFile(MemoryStorage().create("journal"), 1, 1, 0)
+    expected: dict[int, BlockRef] = {}
+    for base, low, more in moves:
+        expected[base] = BlockRef(base, 1, 1, 72, 10, 5, 99, 0, 128, low, low + more)
+        log.add(file, expected[base])
+    blocks = [expected[base] for base in sorted(expected)]
+    assert list(log.blocks()) == blocks
+    log.drop(min(dropped, len(blocks)), {1: file})
+    left = blocks[dropped:]
+    assert list(log.blocks()) == left
+    for offset in range(20):
+        assert [log.block(i) for i in log.places_about(offset, offset)] == [
+            block for block in left if block.low <= offset <= block.high
+        ]
+    log.close({1: file})
+    assert (len(log), list(log.places_about(3, 3))) == (0, [])
+
+
+def test_the_index_of_messages_holds_the_largest_numbers_there_are() -> None:
+    log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
+    file = JournalFile(MemoryStorage().create("journal"), 7, 1, 0)
+    block = BlockRef(2**62, 2**32 - 1, 7, 2**30, 2**32 - 1, 2**32 - 1, 2**62, 255, 255)
+    log.add(file, block)
+    log.add(file, block._replace(base=block.end, flags=0, priority=0))
+    assert [log.block(0), log.block(1).base, log.find(block.end)] == [block, block.end, 1]
+    assert list(log.places_about(0, 0)) == []
+
+
+# The events of one message.
+
+
+def run(offset: int, count: int) -> Event:
+    return Event(EventKind.ACKED, 1, offset, count, "g")
+
+
+def scattered(offsets: set[int]) -> Event:
+    return Event(EventKind.FAILED, 1, min(offsets), len(offsets), "g", offsets=sorted(offsets))
+
+
+EVENTS = st.builds(run, st.integers(0, 40), st.integers(0, 5)) | st.builds(
+    scattered, st.sets(st.integers(0, 40), min_size=1, max_size=4)
+)
+STEPS = st.lists(st.lists(EVENTS, min_size=1, max_size=5) | st.sampled_from(["settle", "restart"]), max_size=12)
+
+
+@settings(max_examples=60)
+@given(STEPS)
+def test_the_events_about_a_message_are_those_of_a_scan_that_speak_of_it(steps: list[list[Event] | str]) -> None:
+    storage = MemoryStorage()
+    config = BrokerConfig.parse({"min_free_bytes": 0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "ROW_GROUP_ROWS", 2)
+        engine = Engine(storage, config)
+        engine.publish_many("t", [b"v"])
+        happened(engine, [run(0, 1)])
+        every = [run(0, 1)]
+        for step in steps:
+            if step == "settle":
+                Settler(engine).settle(everything=True)
+            elif step == "restart":
+                engine.close()
+                engine = Engine(storage, config)
+            else:
+                assert isinstance(step, list)
+                happened(engine, step)
+                every += step
+        log = engine.topic("t").partitions[0].events
+        assert log is not None
+        reader = LogReader(engine, log)
+        assert list(reader.events(Window())) == every
+        for offset in range(46):
+            assert list(reader.events_about(offset)) == [event for event in every if event.speaks_of(offset)]
+        engine.close()
+
+
+def test_the_events_about_a_message_are_found_without_reading_the_others(
+    engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 10)
+    engine = engine_on(MemoryStorage())
+    engine.publish_many("t", [b"v"])
+    for start in (0, 1000):
+        happened(engine, [run(start + place, 1) for place in range(100)])
+        Settler(engine).settle(everything=True)
+    for offset in range(2000, 2050):
+        happened(engine, [run(offset, 1)])
+    log = engine.topic("t").partitions[0].events
+    assert log is not None
+    assert [(segment.low, segment.high) for segment in log.segments] == [(0, 99), (1000, 1099)]
+    reads: list[int] = []
+    read_body = engine.journal.read_body
+
+    def counted(file: JournalFile, position: int, length: int, crc: int) -> bytes:
+        reads.append(position)
+        return read_body(file, position, length, crc)
+
+    monkeypatch.setattr(engine.journal, "read_body", counted)
+    begun = LogReader(engine, log).events_about(2040)
+    for offset, row_groups, blocks in [(1055, 1, 0), (2030, 0, 1), (500, 0, 0)]:
+        reads.clear()
+        reader = LogReader(engine, log)
+        assert list(reader.events_about(offset)) == ([run(offset, 1)] if row_groups or blocks else [])
+        assert (reader.row_groups_read, len(reads)) == (row_groups, blocks)
+    Settler(engine).settle(everything=True)  # a reader that began before goes on without a seam
+    assert list(begun) == [run(2040, 1)]
+    assert all(file._pins == 0 for file in engine.journal.files.values())
+
+
+def test_events_of_delivery_leave_segments_alone_also_in_recovery(engine_on: EngineOn) -> None:
+    storage = FaultyStorage(0)
+    engine = engine_on(storage)
+    engine.publish_many("t", [b"v"] * 3)
+    Settler(engine).settle(everything=True)
+    assert len(log_of(engine).segments) == 1
+    happened(engine, [Event(kind, 1, 0, 3) for kind in EventKind if kind not in ("archived", "removed")])
+    recovered = engine_on(storage.crash())
+    assert len(log_of(recovered).segments) == 1
+    assert len(list(LogReader(recovered, log_of(recovered)).messages(Window()))) == 3
+
+
+def test_an_array_of_spans_is_kept_for_events_only(engine_on: EngineOn) -> None:
+    engine = engine_on(MemoryStorage())
+    engine.publish_many("t", [b"v"])
+    happened(engine, [run(5, 2), scattered({1, 9})])
+    partition = engine.topic("t").partitions[0]
+    assert partition.events is not None
+    assert partition.messages._spans is None
+    assert partition.events._spans == array("Q", span_of([run(5, 2), scattered({1, 9})])) == array("Q", [1, 9])
