@@ -85,7 +85,7 @@ def test_both_faces_have_the_same_operations_with_the_same_arguments() -> None:
     def operations(face: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(member).parameters)
-            for name, member in vars(face).items()
+            for name, member in inspect.getmembers(face)
             if not name.startswith("_") and callable(member)
         }
 

@@ -63,7 +63,7 @@ def publish_all_kinds(broker: penstock.Broker) -> None:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with a topic of three partitions, all settled, two segments a partition."""
     path = tmp_path_factory.mktemp("data")
-    with penstock.open(path, topic_defaults={"partitions": 3}) as broker:
+    with penstock.open(path, topic_defaults={"partitions": 3, "max_delay": "50000d"}) as broker:
         publish_all_kinds(broker)
         broker.settle()
         publish_all_kinds(broker)
@@ -226,7 +226,7 @@ def test_an_arrow_dataset_filters_by_offset_and_partition(data: Path, expected: 
 
 
 def test_L2_the_broker_reads_the_same_before_settling_after_it_and_after_a_restart(tmp_path: Path) -> None:
-    with penstock.open(tmp_path, topic_defaults={"partitions": 3}) as broker:
+    with penstock.open(tmp_path, topic_defaults={"partitions": 3, "max_delay": "50000d"}) as broker:
         publish_all_kinds(broker)
         before = rows_of(broker.read("orders"))
         arrow_before = rows_of_arrow(pa.Table.from_batches(broker.read_arrow("orders")))

@@ -1,26 +1,39 @@
 """Penstock: a durable message queue.
 
-import penstock
-
-with penstock.open("./data") as broker:
-broker.publish("orders", b"two coffees", key="alex", priority="high")
-for message in broker.read("orders"):
-print(message.id, message.value)
+>>> import tempfile, penstock
+>>> with penstock.open(tempfile.mkdtemp()) as broker:
+...     identity = broker.publish("orders", b"two coffees", key="alex", priority="high")
+...     with broker.consumer("orders", "kitchen") as consumer:
+...         for message in consumer.receive(10, wait=5):
+...             print(message.id, message.value)
+...             message.ack()
+orders/0/0 b'two coffees'
 """
 
+from penstock.broker.consumer import Consumer, Delivery
+from penstock.broker.dead_letters import DeadLetter, RedriveReport
+from penstock.broker.delays import DelayedMessage
 from penstock.broker.embedded import Broker
 from penstock.broker.embedded import open_broker as open
+from penstock.broker.groups import GroupInfo, MemberInfo
 from penstock.broker.info import PartitionInfo, TopicInfo
+from penstock.broker.schedules import Schedule
+from penstock.broker.tracing import Trace, TraceLine
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import (
     BrokerClosed,
     CorruptData,
     DirectoryLocked,
     DiskFull,
+    GroupInUse,
+    GroupNotFound,
     InvalidArgument,
+    LeaseLost,
     LimitExceeded,
+    MessageNotFound,
     Overloaded,
     PenstockError,
+    ScheduleNotFound,
     StaleSequence,
     StorageFailed,
     TopicExists,
@@ -35,19 +48,32 @@ __all__ = [
     "Broker",
     "BrokerClosed",
     "BrokerConfig",
+    "Consumer",
     "CorruptData",
+    "DeadLetter",
+    "DelayedMessage",
+    "Delivery",
     "DirectoryLocked",
     "DiskFull",
     "Event",
     "EventKind",
+    "GroupInUse",
+    "GroupInfo",
+    "GroupNotFound",
     "InvalidArgument",
+    "LeaseLost",
     "LimitExceeded",
+    "MemberInfo",
     "Message",
     "MessageId",
     "MessageIds",
+    "MessageNotFound",
     "Overloaded",
     "PartitionInfo",
     "PenstockError",
+    "RedriveReport",
+    "Schedule",
+    "ScheduleNotFound",
     "StaleSequence",
     "StorageFailed",
     "StoredMessage",
@@ -55,5 +81,7 @@ __all__ = [
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
+    "Trace",
+    "TraceLine",
     "open",
 ]

@@ -17,6 +17,7 @@ from penstock.testing import MemoryStorage, VirtualClock
 
 
 def test_a_message_comes_back_as_it_was_published(broker: penstock.Broker) -> None:
+    broker.create_topic("orders", max_delay="10000d")
     identity = broker.publish(
         "orders",
         b"two coffees",

@@ -58,7 +58,7 @@ def test_the_oldest_segments_go_when_there_are_too_many_bytes(broker: penstock.B
 
 
 def test_L11_what_is_delayed_and_not_due_stays(broker: penstock.Broker, clock: VirtualClock) -> None:
-    broker.create_topic("t", retention_age="1d")
+    broker.create_topic("t", retention_age="1d", max_delay="10d")
     broker.publish_many("t", ["now", Message("later", delay="10d")])
     broker.settle()
     broker.publish("t", "next")

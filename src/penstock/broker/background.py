@@ -67,7 +67,7 @@ class Background:
             wait_s = _LOOK_AGAIN_S
             try:
                 with engine.lock:
-                    wait_s = min(wait_s, engine.deliveries.tick())
+                    wait_s = min(wait_s, engine.keep_time())
                 if engine.deliveries.dying:
                     bury(engine)
                 engine.journal.wake_flusher()

@@ -6,7 +6,7 @@ import heapq
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.contents import Contents
@@ -16,6 +16,7 @@ from penstock.broker.topic_delivery import TopicDelivery
 from penstock.broker.topics import Topic, first_offset
 from penstock.broker.waiting import Seats, Waiter
 from penstock.delivery.group import Dying, Group, Moment, Pick
+from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock")
 _FOREVER_S = 3600.0
+_OFFSETS_AT_ONCE = 100_000
 
 
 class Deliveries:
@@ -86,26 +88,43 @@ class Deliveries:
                 exists = group in delivery.topic.partitions[0].delivery_state().groups
             if not exists:
                 offsets = self._offsets(delivery.topic, start)
-                self._create(delivery, group, offsets, settings or GroupSettings())
+                self._create(delivery, group, offsets, [settings or GroupSettings()] * len(offsets))
             with self._engine.lock:
                 delivery.desk(group)
         return delivery
 
-    def _create(self, delivery: TopicDelivery, group: str, offsets: list[int], settings: GroupSettings) -> None:
+    def _create(
+        self,
+        delivery: TopicDelivery,
+        group: str,
+        offsets: list[int],
+        settings: list[GroupSettings],
+        left_out: Sequence[Offsets] = (),
+    ) -> None:
         now_us = self._engine.clock.wall_us()
-        detail = encode_settings(settings)
         events = [
-            (number, Event(EventKind.CREATED, now_us, offset, 0, group, detail=detail))
-            for number, offset in enumerate(offsets)
+            (number, Event(EventKind.CREATED, now_us, offset, 0, group, detail=encode_settings(own)))
+            for number, (offset, own) in enumerate(zip(offsets, settings, strict=True))
         ]
+        for number, skipped in enumerate(left_out):
+            while skipped:
+                some = lowest(skipped, _OFFSETS_AT_ONCE)
+                skipped -= some  # noqa: PLW2901 - it is used up
+                first, count, others = written(some)
+                events.append((number, Event(EventKind.SKIPPED, now_us, first, count, group, offsets=others)))
         with self._engine.lock:
             commit = self._engine.log_events(delivery.topic, events)
         self._engine.journal.wait(commit)
 
     def create_replay(
-        self, topic_name: str, group: str, windows: list[tuple[int, int]], rate: float | None
-    ) -> TopicDelivery:
-        """A fresh group that gets just these windows of offsets, archived ones too."""
+        self,
+        topic_name: str,
+        group: str,
+        windows: list[tuple[int, int]],
+        left_out: list[Offsets],
+        rate: float | None,
+    ) -> None:
+        """A fresh group that gets just these windows of offsets without some, archived ones too."""
         delivery = self.attach(topic_name)
         with self._attach_lock:
             with self._engine.lock:
@@ -124,11 +143,8 @@ class Deliveries:
                     for index, found in zip(delivery.indexes, columns, strict=True):
                         index.add_below(found)
                     delivery.archived = True
-            settings = GroupSettings(until=[end for _, end in windows], rate=rate, archived=True)
-            self._create(delivery, group, [start for start, _ in windows], settings)
-            with self._engine.lock:
-                delivery.desk(group)
-        return delivery
+            settings = [GroupSettings(until=end, rate=rate, archived=True) for _, end in windows]
+            self._create(delivery, group, [start for start, _ in windows], settings, left_out)
 
     def _offsets(self, topic: Topic, start: str | Time) -> list[int]:
         """Where a group begins, partition by partition."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.broker.administration import Administration
 from penstock.broker.background import Background
 from penstock.broker.consumer import Consumer
 from penstock.broker.engine import Engine
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Broker:
+class Broker(Administration):
     """A message broker inside this process, on one directory. Safe to use from any number of threads.
 
     >>> import tempfile, penstock

@@ -22,6 +22,7 @@ from penstock.broker.guard import DiskGuard
 from penstock.broker.recovery import Recovered, delete_logs, recover
 from penstock.broker.retention import apply_event
 from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
+from penstock.broker.schedules import Schedules
 from penstock.broker.topics import Log, Topic
 from penstock.journal import Commit, Journal
 from penstock.journal.files import JournalFile
@@ -79,6 +80,8 @@ class Engine:
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else
             self.deliveries = Deliveries(self)
+            self.schedules = Schedules(self)
+            self.schedules.load()
             self._first_checkpoint()
             disown_in_forks(self)
             self.recovery.seconds = self.clock.monotonic_s() - started_s
@@ -352,11 +355,19 @@ class Engine:
             log = partition.event_log(partition.messages.next_offset)
             block = self._open_events.get(log)
             if block is None:
-                block = self._open_events[log] = EventsBlock(log, event.time_us, self._applied, self._undone)
+                block = self._open_events[log] = EventsBlock(log, self.clock.wall_us(), self._applied, self._undone)
                 self.journal.gather(block, _MESSAGE_BYTES)
             block.add(event)
             self.journal.grow(_EVENT_BYTES + 8 * len(event.offsets or ()))
         return self.journal.gathering.commit
+
+    def keep_time(self) -> float:
+        """Do what has become due everywhere; how many seconds until there is more."""
+        now_us = self.clock.wall_us()
+        wait_s = self.deliveries.tick()
+        self.schedules.fire(now_us)
+        next_us = self.schedules.next_time_us()
+        return wait_s if next_us is None else min(wait_s, max(0.0, (next_us - now_us) / 1_000_000))
 
     def _applied(self, log: Log, event: Event) -> None:
         topic, partition = log.topic, log.topic.partitions[log.partition]

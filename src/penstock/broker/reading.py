@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.topics import BlockRef, Log
+from penstock.delivery.offsets import Offsets
 from penstock.journal.files import JournalFile
 from penstock.model.batch import decode_batch
 from penstock.model.errors import CorruptData
@@ -62,6 +63,18 @@ class LogReader:
                 yield from map(messages_from_arrow, self._tables(place.segment, inside))
             else:
                 yield self._block_rows(place, inside)
+
+    def held(self, window: Window) -> Offsets:
+        """The offsets of the messages inside a window of offsets, as far as can be known without reading them."""
+        found = Offsets()
+        for place, inside in self._places(window):
+            if isinstance(place, _InJournal):
+                self._unpin(place)
+                first, end = place.block.base, place.block.end
+            else:
+                first, end = place.segment.base, place.segment.end
+            found.add_range(max(first, inside.start), min(end, inside.end))
+        return found
 
     def chunk(self, window: Window) -> tuple[Rows | pa.Table, int] | None:
         """The whole block, or what is left of the row group, in which the window begins, and its size in bytes."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.topics import Log, Topic
+from penstock.delivery.offsets import from_range
 from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
@@ -54,14 +55,14 @@ def _retain_topic(engine: Engine, topic: Topic) -> int:
 def expired_segments(topic: Topic, now_us: int) -> list[tuple[Log, SegmentInfo]]:
     """The segments to go now: too old, or the oldest of too many bytes.
 
-    A segment with a message that is delayed and not due stays, whatever its age.
+    What is leased, delayed and not due, or unacked where the topic protects it stays, whatever its age.
     """
     live = sorted(
         (
             (log, segment)
             for log in topic.logs()
             for segment in log.segments
-            if not segment.archived and segment.due_us <= now_us
+            if not segment.archived and not _is_protected(topic, log, segment, now_us)
         ),
         key=lambda entry: entry[1].last_us,
     )
@@ -84,6 +85,26 @@ def expired_segments(topic: Topic, now_us: int) -> list[tuple[Log, SegmentInfo]]
                 expired.append(entry)
                 excess -= entry[1].size_bytes
     return expired
+
+
+def _is_protected(topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> bool:
+    """Whether a segment holds a message that somebody still needs."""
+    if segment.due_us > now_us:
+        return True
+    state = topic.partitions[log.partition].state
+    if log.table == "events" or (state is None and not topic.config.protect_unacked):
+        return False
+    inside = from_range(segment.base, segment.end)
+    if state is not None and any(offset in inside and due_us > now_us for offset, due_us in state.moved.items()):
+        return True
+    desks = topic.delivery.desks.values() if topic.delivery is not None else ()
+    if any(lease.messages & inside for desk in desks for lease in desk.group.leases.held_by(partition=log.partition)):
+        return True
+    if not topic.config.protect_unacked:
+        return False
+    if state is None or not state.groups:
+        return state is None or bool(inside - state.withdrawn)
+    return any(inside & progress.pending(segment.end) for progress in state.groups.values())
 
 
 def apply_event(log: Log, event: Event) -> list[str]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _FOREVER_US = 2**63 - 1
 _FOREVER_S = float("inf")
-_OFFSET_MAX = 2**63 - 1
 _GONE = (EventKind.REMOVED, EventKind.ARCHIVED)
 _WITHDRAWN = (EventKind.CANCELLED, EventKind.PURGED, EventKind.REDRIVEN)
 
@@ -92,8 +91,7 @@ class TopicDelivery:
         if desk is None:
             progress = [partition.delivery_state().groups[name] for partition in self.topic.partitions]
             settings = progress[0].settings
-            until = settings.until or [_OFFSET_MAX] * len(progress)
-            claims = [Claims(*facts) for facts in zip(self.indexes, progress, until, strict=True)]
+            claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
             mortal = not self.topic.name.endswith(DEAD_LETTERS)
             group = Group(name, self.topic.config, settings, claims, self._new_lease_id, mortal)
             desk = self.desks[name] = GroupDesk(group)

@@ -35,10 +35,10 @@ class Claims:
         "progress",
     )
 
-    def __init__(self, index: PartitionIndex, progress: Progress, until: int = _OFFSET_MAX) -> None:
+    def __init__(self, index: PartitionIndex, progress: Progress) -> None:
         self.index = index
         self.progress = progress
-        self._until = until
+        self._until = _OFFSET_MAX if progress.settings.until is None else progress.settings.until
         self.paused = False  # the group is being moved
         self.reset()
 
@@ -51,7 +51,7 @@ class Claims:
         self._waiting = Offsets()
         self._keys = KeyOrder(self.index) if self.index.by_key else None
         self.held = 0  # leased, or settled and not committed yet
-        self.lapsing = self.index.lapsed & self.progress.pending(self._end())
+        self.lapsing = self.index.lapsed & self.progress.pending(self.end())
         for offset, due_us in sorted(self.progress.waiting.items()):
             self.retry_at(Offsets([offset]), due_us)
             if self._keys is not None:
@@ -81,7 +81,7 @@ class Claims:
 
     def delayed(self) -> int:
         """How many are not due yet."""
-        return len(self.index.hidden & self.progress.pending(self._end()) - self.lapsing)
+        return len(self.index.hidden & self.progress.pending(self.end()) - self.lapsing)
 
     def give_back(self, offsets: Offsets) -> None:
         """They are ready again, each in its lane and place."""
@@ -92,7 +92,7 @@ class Claims:
 
     def show(self, due: Offsets) -> None:
         """Delayed messages fell due."""
-        self._make_ready(due & self.progress.pending(self._end()))
+        self._make_ready(due & self.progress.pending(self.end()))
 
     def retry_at(self, offsets: Offsets, due_us: int) -> None:
         """They failed and wait."""
@@ -119,7 +119,7 @@ class Claims:
 
     def lapse(self, ended: Offsets) -> None:
         """Their time to live is over: nothing of it that is not held may be taken any more."""
-        for lane, inside in self.index.split_by_lane(ended & self.progress.pending(self._end())):
+        for lane, inside in self.index.split_by_lane(ended & self.progress.pending(self.end())):
             ready = inside & (self._waiting | self.index.hidden)
             ready |= inside - from_range(0, self._cursors.get(lane, self._floor))
             behind = self._behind.get(lane)
@@ -153,7 +153,8 @@ class Claims:
             if passed:
                 self._behind[lane] = passed | self._behind.get(lane, _NOTHING)
 
-    def _end(self) -> int:
+    def end(self) -> int:
+        """Behind everything that concerns the group."""
         return min(self._until, self.index.end)
 
     def _ahead(self, lane: int, known: Offsets) -> bool:
@@ -164,11 +165,13 @@ class Claims:
 
     def _unseen(self, lane: int, known: Offsets) -> Offsets:
         """What is ready before the cursor of a lane."""
-        found = known & from_range(self._cursors.get(lane, self._floor), self._end())
+        found = known & from_range(self._cursors.get(lane, self._floor), self.end())
         return self._without_unready(found)
 
     def _without_unready(self, found: Offsets) -> Offsets:
         progress, index = self.progress, self.index
+        if found and found.min() < progress.floor:
+            found.remove_range(0, progress.floor)
         if progress.done:
             found -= progress.done
         if index.hidden:

@@ -103,6 +103,8 @@ class Progress:
         new = offsets - self.done
         if new and new.min() < self.floor:
             new.remove_range(0, self.floor)
+        if self.settings.until is not None and new:
+            new &= from_range(0, self.settings.until)
         if not new:
             return
         self.done |= new

@@ -14,8 +14,8 @@ class GroupSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long its leases last (None: as the topic says)."""
     max_in_flight: int | None = None
     """How many of its messages may be leased at once (None: no limit)."""
-    until: list[int] | None = None
-    """A replay ends before these offsets, partition by partition."""
+    until: int | None = None
+    """A replay ends before this offset of the partition."""
     rate: float | None = None
     """A replay hands out at most so many messages a second."""
     archived: bool = False

@@ -33,6 +33,10 @@ class MessageNotFound(PenstockError, LookupError):
     """There is no message of this id, or not any more."""
 
 
+class ScheduleNotFound(PenstockError, LookupError):
+    """There is no schedule of this name."""
+
+
 class LeaseLost(PenstockError):
     """Messages are not leased by this receipt (any more): nothing was changed for them."""
 

@@ -1,32 +1,22 @@
-"""The asynchronous face of the embedded broker: the same operations, awaited.
-
-    import asyncio, penstock.aio
-
-    async def main():
-        async with penstock.aio.open("./data") as broker:
-            await broker.publish("orders", b"two coffees")
-            async for message in broker.read("orders"):
-                print(message.id, message.value)
-
-Publishing waits for the disk without a thread of its own: everything that tasks publish meanwhile goes into the
-next commit. Reading and upkeep run in worker threads.
-"""
+"""The broker for asyncio, on the embedded one."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from penstock.aio.administration import AsyncAdministration
+from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
+from penstock.aio.outcomes import Outcomes
+from penstock.broker.consuming import Consuming
 from penstock.broker.embedded import Broker, open_broker
+from penstock.broker.engine import Engine
 from penstock.broker.info import TopicInfo
 from penstock.broker.recovery import RecoveryReport
-from penstock.journal import Commit
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
@@ -42,7 +32,7 @@ _ROWS_AT_ONCE = 1000
 Item = TypeVar("Item")
 
 
-class AsyncBroker:
+class AsyncBroker(AsyncAdministration):
     """A message broker inside this process, for asyncio; see `penstock.Broker` for what each operation does.
 
     >>> import asyncio, tempfile, penstock.aio
@@ -57,7 +47,6 @@ class AsyncBroker:
     def __init__(self, opening: Callable[[], Broker]) -> None:
         self._opening = opening
         self._opened: Broker | None = None
-        self._waiting: dict[Commit, list[asyncio.Future[None]]] = {}
 
     @property
     def _broker(self) -> Broker:
@@ -65,16 +54,19 @@ class AsyncBroker:
             raise BrokerClosed("the broker is not open: use `async with penstock.aio.open(...) as broker`")
         return self._opened
 
+    @property
+    def _engine(self) -> Engine:
+        return self._broker.engine
+
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._create_future = loop.create_future
-        self._call_soon_threadsafe = loop.call_soon_threadsafe
         opening = asyncio.ensure_future(asyncio.to_thread(self._opening))
         try:
             self._opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
             (await opening).close()  # it cannot be stopped half-way
             raise
+        self._outcomes = Outcomes(loop, self._opened.engine.journal)
         return self
 
     async def __aexit__(
@@ -98,10 +90,10 @@ class AsyncBroker:
     ) -> MessageId:
         """Publish one message; done when it is durable."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
-        identity, commit = self._broker.engine.publish(topic, message)
+        identity, commit = self._engine.publish(topic, message)
         if commit is not None:
             if not commit.done:
-                await self._outcome(commit)
+                await self._outcomes.of(commit)
             if commit.failed:
                 commit.result()
         return identity
@@ -115,12 +107,44 @@ class AsyncBroker:
         sequence: int | None = None,
     ) -> MessageIds:
         """Publish a batch in one durable step."""
-        ids, commit = self._broker.engine.publish_many(topic, messages, producer, sequence)
+        ids, commit = self._engine.publish_many(topic, messages, producer, sequence)
         if commit is not None:
             if not commit.done:
-                await self._outcome(commit)
+                await self._outcomes.of(commit)
             commit.result()
         return ids
+
+    async def consumer(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        mode: str = "shared",
+        max_in_flight: int = 1000,
+        visibility_timeout: Duration | None = None,
+        autoack: bool = False,
+        start: str | Time = "earliest",
+        session_timeout: Duration = 30.0,
+        name: str | None = None,
+    ) -> AsyncConsumer:
+        """A consumer of one topic or of several, working for a group, which is made at `start` if it is new."""
+        consumer = AsyncConsumer(self._engine, self._outcomes, autoack)
+        consumer._consuming = await asyncio.to_thread(  # noqa: SLF001 - the other half of making it
+            lambda: Consuming(
+                self._engine,
+                AsyncDelivery,
+                consumer,
+                topic,
+                group,
+                mode=mode,
+                max_in_flight=max_in_flight,
+                visibility_timeout=visibility_timeout,
+                session_timeout=session_timeout,
+                start=start,
+                name=name,
+            )
+        )
+        return consumer
 
     def read(
         self,
@@ -200,27 +224,6 @@ class AsyncBroker:
         """Finish what is under way and let the directory go."""
         if self._opened is not None:
             await asyncio.to_thread(self._opened.close)
-
-    def _outcome(self, commit: Commit) -> asyncio.Future[None]:
-        """Done when the commit is; one call wakes all tasks that wait for the same one."""
-        future = self._create_future()
-        waiting = self._waiting.get(commit)
-        if waiting is not None:
-            waiting.append(future)
-        else:
-            self._waiting[commit] = [future]
-            commit.on_done(partial(self._wake_soon, commit))
-            self._broker.engine.journal.wake_flusher()
-        return future
-
-    def _wake_soon(self, commit: Commit) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self._call_soon_threadsafe(self._wake, commit)
-
-    def _wake(self, commit: Commit) -> None:
-        for future in self._waiting.pop(commit):
-            if not future.done():
-                future.set_result(None)
 
 
 def open(  # noqa: A001 - named after the builtin, as `penstock.open` is

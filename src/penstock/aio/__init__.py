@@ -1,0 +1,20 @@
+"""The asynchronous face of the embedded broker: the same operations, awaited.
+
+    import asyncio, penstock.aio
+
+    async def main():
+        async with penstock.aio.open("./data") as broker:
+            await broker.publish("orders", b"two coffees")
+            async with await broker.consumer("orders", "kitchen") as consumer:
+                async for message in consumer:
+                    print(message.id, message.value)
+                    await message.ack()
+
+Publishing and acking wait for the disk without a thread of their own: everything that tasks do meanwhile goes into
+the next commit. Reading and upkeep run in worker threads.
+"""
+
+from penstock.aio.broker import AsyncBroker, open
+from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
+
+__all__ = ["AsyncBroker", "AsyncConsumer", "AsyncDelivery", "open"]

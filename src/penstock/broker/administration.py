@@ -1,0 +1,221 @@
+"""Everything of a broker beside publishing, consuming and reading: groups, delays, dead letters, replay, traces."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+from penstock.broker import dead_letters, delays, groups, replay, tracing
+from penstock.broker.dead_letters import DeadLetter, RedriveReport
+from penstock.broker.delays import DelayedMessage
+from penstock.broker.engine import Engine
+from penstock.broker.groups import GroupInfo
+from penstock.broker.interrupts import Uninterrupted
+from penstock.broker.schedules import Schedule
+from penstock.broker.tracing import Trace
+from penstock.delivery.settings import GroupSettings
+from penstock.model.errors import GroupInUse, InvalidArgument
+from penstock.model.message import Data, Message, MessageId, StoredMessage
+from penstock.model.names import Priority, check_group_name
+from penstock.model.options import duration, optional, whole
+from penstock.model.units import Duration, Time
+
+LetterChoice = Callable[[DeadLetter], bool]
+
+
+class Administration:
+    """The operations that people and tools use to look after a broker."""
+
+    engine: Engine
+
+    # Groups.
+
+    def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: str | Time = "earliest",
+        visibility_timeout: Duration | None = None,
+        max_in_flight: int | None = None,
+    ) -> GroupInfo:
+        """Make a group before its first consumer comes, with settings of its own."""
+        check_group_name(group)
+        settings = GroupSettings(
+            visibility_timeout=optional(duration(0.001))(visibility_timeout),
+            max_in_flight=optional(whole(1, 1_000_000_000))(max_in_flight),
+        )
+        with Uninterrupted():
+            if (topic, group) in groups.list_groups(self.engine, None):
+                raise GroupInUse(f"{topic} has a group {group!r} already")
+            self.engine.deliveries.open_group(topic, group, start, settings)
+            return groups.show_group(self.engine, topic, group)
+
+    def groups(self, topic: str | None = None) -> list[GroupInfo]:
+        """Every group, or those of one topic."""
+        found = groups.list_groups(self.engine, topic)
+        return [groups.show_group(self.engine, name, group) for name, group in found]
+
+    def group(self, topic: str, group: str) -> GroupInfo:
+        """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
+        return groups.show_group(self.engine, topic, group)
+
+    def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
+        """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
+
+        Times are datetimes, ISO 8601 text, or seconds since 1970 with a fraction (a whole number is an offset).
+        """
+        with Uninterrupted():
+            groups.seek_group(self.engine, topic, group, to, partition)
+
+    def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group; it must have no consumers."""
+        with Uninterrupted():
+            self.engine.deliveries.delete_group(topic, group)
+
+    # Delays.
+
+    def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
+        """What is not due yet, the next to fall due first."""
+        return list(itertools.islice(delays.list_delayed(self.engine, topic), limit))
+
+    def cancel_delayed(self, identity: MessageId | str) -> bool:
+        """Withdraw a delayed message: True if and only if nobody ever gets it."""
+        with Uninterrupted():
+            return delays.cancel_delayed(self.engine, _identity(identity))
+
+    def reschedule_delayed(
+        self, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
+    ) -> datetime | None:
+        """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
+        with Uninterrupted():
+            return delays.reschedule_delayed(self.engine, _identity(identity), delay, deliver_at)
+
+    # Schedules.
+
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        topic: str,
+        value: Data,
+        *,
+        zone: str = "UTC",
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        expires_in: Duration | None = None,
+    ) -> Schedule:
+        """Publish a message again and again, when a cron expression says so in a time zone.
+
+        A schedule of the same name is replaced. What was missed while the broker was closed is published once.
+        """
+        message = Message(value, key, headers, priority, expires_in=expires_in)
+        with Uninterrupted():
+            with self.engine.lock:
+                made, commit = self.engine.schedules.put(name, cron, zone, topic, message)
+            self.engine.journal.wait(commit)
+        return made
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        with self.engine.lock:
+            return self.engine.schedules.all()
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Stop a schedule from firing."""
+        return self._pause(name, paused=True)
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Let a paused schedule fire again, from now on."""
+        return self._pause(name, paused=False)
+
+    def remove_schedule(self, name: str) -> None:
+        """End a schedule."""
+        with Uninterrupted():
+            with self.engine.lock:
+                commit = self.engine.schedules.remove(name)
+            self.engine.journal.wait(commit)
+
+    def _pause(self, name: str, paused: bool) -> Schedule:
+        with Uninterrupted():
+            with self.engine.lock:
+                changed, commit = self.engine.schedules.pause(name, paused)
+            self.engine.journal.wait(commit)
+        return changed
+
+    # Dead letters.
+
+    def dead_letters(
+        self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
+    ) -> list[DeadLetter]:
+        """The dead letters of a topic, oldest first."""
+        found: Iterator[DeadLetter] = dead_letters.list_dead_letters(self.engine, topic)
+        return list(itertools.islice((letter for letter in found if filter is None or filter(letter)), limit))
+
+    def dead_letter(self, identity: MessageId | str) -> DeadLetter:
+        """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
+        return dead_letters.find_dead_letter(self.engine, _identity(identity))
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        filter: LetterChoice | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> RedriveReport:
+        """Send dead letters back to the groups that gave them up, or as new messages to another topic.
+
+        Each goes once, also when this is stopped in the middle; `rate` is in messages a second.
+        """
+        return dead_letters.redrive(self.engine, topic, filter, to, _check_rate(rate), dry_run)
+
+    def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
+        """Let dead letters go for good; how many."""
+        return dead_letters.purge(self.engine, topic, filter)
+
+    # The past.
+
+    def replay(
+        self,
+        topic: str,
+        to: str | Callable[[StoredMessage], object],
+        *,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        partition: int | None = None,
+        filter: Callable[[StoredMessage], bool] | None = None,
+        rate: float | None = None,
+    ) -> int:
+        """A window of the past once more, into a fresh group (its name) or a function; how many messages.
+
+        Acked, dead and archived messages are included; the live groups are not touched. A function is called here
+        and now; a group waits for its consumers.
+        """
+        window = replay.replay_window(from_time, to_time, from_offset, to_offset)
+        place = (self.engine, topic, window, partition)
+        if isinstance(to, str):
+            with Uninterrupted():
+                return replay.replay_to_group(*place, to, filter, _check_rate(rate))
+        if not callable(to):
+            raise InvalidArgument(f"{to!r} is not the name of a group and not a function")
+        return replay.replay_to_function(*place, to, filter, _check_rate(rate))
+
+    def trace(self, identity: MessageId | str) -> Trace:
+        """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
+        return tracing.trace(self.engine, _identity(identity))
+
+
+def _identity(identity: MessageId | str) -> MessageId:
+    return identity if isinstance(identity, MessageId) else MessageId.parse(identity)
+
+
+def _check_rate(rate: object) -> float | None:
+    if rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e9):
+        return rate
+    raise InvalidArgument(f"{rate!r} is not a rate: give messages a second, more than 0")

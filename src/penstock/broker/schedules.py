@@ -1,0 +1,167 @@
+"""Recurring publication: a schedule is itself a message, delayed until it fires next, in a topic of its own.
+
+When it fires, the message it speaks of, the withdrawal of the schedule's old message and its new one are one
+commit: after a crash it has fired or it has not. What was missed while the broker was down fires once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from array import array
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.flow import check_flow
+from penstock.broker.reading import LogReader
+from penstock.delivery.cron import Cron
+from penstock.model.batch import Batch
+from penstock.model.errors import InvalidArgument, PenstockError, ScheduleNotFound
+from penstock.model.events import Event, EventKind
+from penstock.model.intake import Single, batch_of, check_message
+from penstock.model.message import Message
+from penstock.model.names import check_group_name, check_topic_name
+from penstock.model.units import to_datetime
+from penstock.segments.window import Window
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+    from penstock.journal import Commit
+
+TOPIC = "penstock.schedules"
+_TRY_AGAIN_US = 1_000_000
+_log = logging.getLogger("penstock")
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A message that is published again and again."""
+
+    name: str
+    cron: str
+    zone: str
+    topic: str
+    message: Single
+    paused: bool = False
+    next_us: int = 0
+    """When it fires next; 0 while it is paused."""
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it fires next (UTC); None while it is paused."""
+        return to_datetime(self.next_us) if self.next_us else None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Schedule).decode
+
+
+class Schedules:
+    """All schedules of a broker; under the state lock unless said otherwise."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[str, tuple[Schedule, int]] = {}  # with the offset of its message
+        self._alarms: list[tuple[int, str]] = []
+
+    def load(self) -> None:
+        """Read what is scheduled; without the lock, before anything else."""
+        known: dict[str, tuple[Schedule, int]] = {}
+        topic = self._engine.catalog.by_name.get(TOPIC)
+        if topic is not None:
+            partition = topic.partitions[0]
+            for message in LogReader(self._engine, partition.messages).messages(Window()):
+                if partition.state is None or message.offset not in partition.state.withdrawn:
+                    schedule = _decode(message.value)
+                    known[schedule.name] = (schedule, message.offset)
+        self._known = known
+        self._alarms = [(schedule.next_us, name) for name, (schedule, _) in known.items() if schedule.next_us]
+        heapq.heapify(self._alarms)
+
+    def all(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        return [schedule for _, (schedule, _) in sorted(self._known.items())]
+
+    def put(self, name: str, cron: str, zone: str, topic: str, message: Message) -> tuple[Schedule, Commit]:
+        """Make a schedule, or another one of the same name instead."""
+        check_group_name(name, "schedule")
+        now_us = self._engine.clock.wall_us()
+        parsed = Cron.parse(cron, zone)
+        if message.delay is not None or message.deliver_at is not None or message.dedupe_id is not None:
+            raise InvalidArgument("a scheduled message has no delay and no dedupe_id of its own")
+        single = check_message(message, self._engine.config, now_us)
+        schedule = Schedule(name, cron, zone, check_topic_name(topic), single, next_us=parsed.next_after_us(now_us))
+        return schedule, self._write(schedule)
+
+    def pause(self, name: str, paused: bool) -> tuple[Schedule, Commit]:
+        """Stop it from firing, or let it fire again from now on."""
+        schedule = self._find(name)
+        next_us = 0 if paused else Cron.parse(schedule.cron, schedule.zone).next_after_us(self._engine.clock.wall_us())
+        changed = msgspec.structs.replace(schedule, paused=paused, next_us=next_us)
+        return changed, self._write(changed)
+
+    def remove(self, name: str) -> Commit:
+        """It never fires again."""
+        self._find(name)
+        commit = self._withdraw(name)
+        del self._known[name]
+        return commit
+
+    def fire(self, now_us: int) -> None:
+        """Publish what is due."""
+        self._engine.journal.check_writable(0)
+        while self._alarms and self._alarms[0][0] <= now_us:
+            due_us, name = heapq.heappop(self._alarms)
+            schedule = self._known[name][0] if name in self._known else None
+            if schedule is None or schedule.next_us != due_us:
+                continue
+            try:
+                self._publish(schedule, now_us)
+            except PenstockError as error:
+                _log.warning("the schedule %s will be tried again: %s", name, error)
+                heapq.heappush(self._alarms, (now_us + _TRY_AGAIN_US, name))
+                self._known[name] = (
+                    msgspec.structs.replace(schedule, next_us=now_us + _TRY_AGAIN_US),
+                    self._known[name][1],
+                )
+
+    def next_time_us(self) -> int | None:
+        """When the next one fires."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def _publish(self, schedule: Schedule, now_us: int) -> None:
+        engine = self._engine
+        topic = engine.catalog.by_name.get(schedule.topic)
+        if topic is not None:
+            check_flow(topic, 1, 0, now_us)
+        engine.append_internal(schedule.topic, batch_of([schedule.message]), now_us)
+        next_us = Cron.parse(schedule.cron, schedule.zone).next_after_us(now_us)
+        self._write(msgspec.structs.replace(schedule, next_us=next_us))
+
+    def _write(self, schedule: Schedule) -> Commit:
+        """Put the schedule's new message in the place of its old one."""
+        if schedule.name in self._known:
+            self._withdraw(schedule.name)
+        batch = Batch([_encode(schedule)], keys=[schedule.name.encode()])
+        if schedule.next_us:
+            batch.deliver_at = array("q", [schedule.next_us])
+        now_us = self._engine.clock.wall_us()
+        ids, commit = self._engine.append_internal(TOPIC, batch, now_us, protect_unacked=True)
+        assert commit is not None
+        self._known[schedule.name] = (schedule, ids[0].offset)
+        if schedule.next_us:
+            heapq.heappush(self._alarms, (schedule.next_us, schedule.name))
+            self._engine.deliveries.wake_timer()
+        return commit
+
+    def _withdraw(self, name: str) -> Commit:
+        topic = self._engine.catalog.by_name[TOPIC]
+        event = Event(EventKind.PURGED, self._engine.clock.wall_us(), self._known[name][1], 1)
+        return self._engine.log_events(topic, [(0, event)])
+
+    def _find(self, name: str) -> Schedule:
+        found = self._known.get(name)
+        if found is None:
+            raise ScheduleNotFound(f"there is no schedule {name!r}")
+        return found[0]

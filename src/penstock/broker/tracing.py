@@ -1,0 +1,131 @@
+"""The life of one message, from the two logs: found by an index, never by a scan."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.reading import LogReader
+from penstock.model.errors import MessageNotFound
+from penstock.model.events import Event, EventKind
+from penstock.model.message import MessageId, StoredMessage
+from penstock.model.units import to_datetime
+from penstock.segments.window import Window
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+
+
+class TraceLine(msgspec.Struct, frozen=True):
+    """One thing that happened to a message."""
+
+    kind: str
+    time_us: int
+    group: str | None = None
+    consumer: str | None = None
+    attempt: int = 0
+    """Which delivery to the group it was, or belongs to."""
+    cause: str | None = None
+    due_us: int = 0
+    """When it falls due or is tried again, where that was decided."""
+
+    @property
+    def time(self) -> datetime:
+        """When (UTC)."""
+        return to_datetime(self.time_us)
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """Everything that happened to a message, in order."""
+
+    id: MessageId
+    message: StoredMessage | None
+    """The message, unless it is gone."""
+    lines: list[TraceLine]
+    retained_until: datetime | None
+    """When retention may remove it; None: when it is not known or never."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context that it was published with."""
+        return (self.message.headers or {}).get("traceparent") if self.message is not None else None
+
+    def __str__(self) -> str:
+        shown = [f"{self.id}" + (f"  traceparent {self.traceparent}" if self.traceparent else "")]
+        for line in self.lines:
+            parts = [
+                f"{line.time:%Y-%m-%d %H:%M:%S.%f}",
+                line.kind.upper().ljust(11),
+                line.group or "",
+                line.consumer or "",
+                f"attempt {line.attempt}" if line.attempt else "",
+                f"until {to_datetime(line.due_us):%Y-%m-%d %H:%M:%S.%f}" if line.due_us else "",
+                line.cause or "",
+            ]
+            shown.append("  " + "  ".join(part for part in parts if part))
+        if self.retained_until is not None:
+            shown.append(f"  retained until {self.retained_until:%Y-%m-%d %H:%M:%S}")
+        return "\n".join(shown)
+
+
+def trace(engine: Engine, identity: MessageId) -> Trace:
+    """The life of a message, as exactly as the event log tells it."""
+    with engine.lock:
+        topic = engine.topic(identity.topic)
+        if identity.partition >= len(topic.partitions):
+            raise MessageNotFound(f"there is no message {identity}: {identity.topic} has fewer partitions")
+        partition = topic.partitions[identity.partition]
+        config = topic.config
+    engine.journal.flush()  # what has happened until now is told
+    window = Window(identity.offset, identity.offset + 1)
+    message = next(LogReader(engine, partition.messages, include_deleted=True).messages(window), None)
+    found: list[Event] = []
+    if partition.events is not None:
+        reader = LogReader(engine, partition.events, include_deleted=True)
+        found = list(reader.events_about(identity.offset))
+    if message is None and not found:
+        raise MessageNotFound(f"there is no message {identity}, and no event speaks of one")
+    lines = _lines(message, found, engine.clock.wall_us())
+    until = None
+    if message is not None and config.retention_age is not None:
+        until = to_datetime(message.timestamp_us + round(config.retention_age * 1_000_000))
+    return Trace(identity, message, lines, until)
+
+
+def _lines(message: StoredMessage | None, events: list[Event], now_us: int) -> list[TraceLine]:
+    """What the message itself tells (published, scheduled, due) with what the event log tells."""
+    lines: list[TraceLine] = []
+    due_us = 0
+    if message is not None:
+        lines.append(TraceLine("published", message.timestamp_us))
+        due_us = message.deliver_at_us or 0
+        if due_us:
+            lines.append(TraceLine("scheduled", message.timestamp_us, due_us=due_us))
+    attempts: dict[str | None, int] = {}
+    for event in events:
+        if due_us and event.time_us >= due_us:
+            lines.append(TraceLine("due", due_us))
+            due_us = 0
+        if event.kind == EventKind.DELIVERED:
+            attempts[event.group] = event.attempt
+        if event.kind == EventKind.RESCHEDULED:
+            due_us = event.due_us
+        elif event.kind == EventKind.CANCELLED:
+            due_us = 0
+        own = event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED)  # their detail is for us
+        lines.append(
+            TraceLine(
+                str(event.kind),
+                event.time_us,
+                event.group,
+                event.consumer,
+                0 if event.group is None else attempts.get(event.group, 0),
+                None if own else event.detail,
+                event.due_us,
+            )
+        )
+    if due_us and due_us <= now_us:
+        lines.append(TraceLine("due", due_us))
+    return lines
