@@ -24,7 +24,6 @@ from penstock.model.events import Event, EventKind
 from penstock.testing import VirtualClock
 
 SECOND_US = 1_000_000
-_OFFSET_MAX = 2**63 - 1
 _WITHDRAWN = (EventKind.CANCELLED, EventKind.PURGED, EventKind.REDRIVEN)
 
 
@@ -102,10 +101,8 @@ class PureTopic:
         """A group that exists, put to use."""
         if name not in self.groups:
             progress = [state.groups[name] for state in self.states]
-            settings = progress[0].settings
-            until = settings.until or [_OFFSET_MAX] * len(progress)
-            claims = [Claims(*facts) for facts in zip(self.indexes, progress, until, strict=True)]
-            self.groups[name] = Group(name, self.config, settings, claims, lambda: next(self._lease_ids))
+            claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
+            self.groups[name] = Group(name, self.config, progress[0].settings, claims, lambda: next(self._lease_ids))
         return self.groups[name]
 
     def progress(self, group: str = "g", partition: int = 0) -> Progress:

@@ -48,8 +48,8 @@ class AsyncDelivery(Delivered, frozen=True, gc=False):
 
     @property
     def _owner(self) -> AsyncConsumer:
-        assert isinstance(self.consumer, AsyncConsumer)
-        return self.consumer
+        assert isinstance(self.lease.owner, AsyncConsumer)
+        return self.lease.owner
 
 
 class AsyncConsumer:
@@ -172,7 +172,6 @@ class AsyncConsumer:
         return await self._take(waiter.topic, waiter.picks) if waiter.topic is not None else []
 
     async def _take(self, delivery: TopicDelivery, picks: list[Pick]) -> list[AsyncDelivery]:
-        self._engine.journal.wake_flusher()
         if self._consuming.must_read_segments(delivery, picks):
             messages = await asyncio.to_thread(self._consuming.messages, delivery, picks)
         else:

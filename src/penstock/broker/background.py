@@ -70,7 +70,6 @@ class Background:
                     wait_s = min(wait_s, engine.keep_time())
                 if engine.deliveries.dying:
                     bury(engine)
-                engine.journal.wake_flusher()
             except PenstockError as error:
                 _log.warning("what is due will be tried again: %s", error)
                 wait_s = _LOOK_AGAIN_S

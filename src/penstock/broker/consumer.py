@@ -47,8 +47,8 @@ class Delivery(Delivered, frozen=True, gc=False):
 
     @property
     def _owner(self) -> Consumer:
-        assert isinstance(self.consumer, Consumer)
-        return self.consumer
+        assert isinstance(self.lease.owner, Consumer)
+        return self.lease.owner
 
 
 class Consumer:
@@ -197,7 +197,6 @@ class Consumer:
             return self._take(waiter.topic, waiter.picks) if waiter.topic is not None else []
 
     def _take(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Delivery]:
-        self._engine.journal.wake_flusher()
         messages = self._consuming.messages(delivery, picks)
         if self._autoack and messages:
             self._wait(*self._consuming.ack(messages))

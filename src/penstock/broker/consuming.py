@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.broker.dead_letters import bury
 from penstock.broker.topic_delivery import Seat, TopicDelivery
@@ -22,6 +22,8 @@ from penstock.model.units import Duration, Time, parse_duration
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
+NO_LEASE = Lease(0, 0, "", 0.0, Offsets())
+_FIRST = (1, 0)
 Act = Callable[[Group, Lease, Offsets, Outcome], None]
 _PREFETCH = 32
 
@@ -29,17 +31,22 @@ _PREFETCH = 32
 class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
     """A message in the hands of a consumer."""
 
-    deliveries: int = 1
-    """How often it was delivered to its group, this time included."""
-    failures: int = 0
-    """How many of the deliveries before failed."""
-    lease: Lease | None = None
-    consumer: object = None
+    lease: Lease = NO_LEASE
+    """What the consumer holds it by; the same for everything that one fetch took from a partition."""
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered to its group, this time included."""
+        return self.lease.again.get(self.offset, _FIRST)[0]
+
+    @property
+    def failures(self) -> int:
+        """How many of the deliveries before failed."""
+        return self.lease.again.get(self.offset, _FIRST)[1]
 
     @property
     def receipt(self) -> str:
         """What names this delivery of the message, and no other one."""
-        assert self.lease is not None
         return f"{self.topic}/{self.partition}/{self.offset}@{self.lease.id:x}"
 
 
@@ -133,11 +140,11 @@ class Consuming(Generic[Message]):
 
     def _read(self, delivery: TopicDelivery, pick: Pick, found: list[Message]) -> None:
         lease = pick.lease
+        lease.owner = self._owner
         log = delivery.topic.partitions[lease.partition].messages
         for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, pick.offsets):
             count = len(offsets)
             nothing = [None] * count
-            counts = [lease.again.get(offset, (1, 0)) for offset in offsets] if lease.again else None
             found += map(
                 self._class,
                 [log.topic.name] * count,
@@ -151,10 +158,7 @@ class Consuming(Generic[Message]):
                 nothing if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at],
                 batch.dedupe_ids or nothing,
                 nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at],
-                [1] * count if counts is None else [deliveries for deliveries, _ in counts],
-                [0] * count if counts is None else [failures for _, failures in counts],
                 [lease] * count,
-                [self._owner] * count,
             )
 
     def prefetch(self) -> int:
@@ -164,7 +168,7 @@ class Consuming(Generic[Message]):
 
     def is_held(self, message: Message) -> bool:
         """Whether the lease of a message still lives."""
-        lease = cast("Lease", message.lease)
+        lease = message.lease
         return message.offset in lease.messages and lease.deadline_of(message.offset) > self._engine.clock.monotonic_s()
 
     # Settling.
@@ -242,14 +246,15 @@ class Consuming(Generic[Message]):
         return refused
 
     def _by_lease(self, messages: list[Message]) -> Iterable[tuple[Lease, list[Message]]]:
-        if any(not isinstance(message, Delivered) for message in messages):
-            raise InvalidArgument("only messages that were received can be settled")
-        leases = set(map(_lease, messages))
+        try:
+            leases = set(map(_lease, messages))
+        except AttributeError as error:
+            raise InvalidArgument("only messages that were received can be settled") from error
         if len(leases) == 1:
             return [(leases.pop(), messages)]
         found: dict[Lease, list[Message]] = {}
         for message in messages:
-            found.setdefault(cast("Lease", message.lease), []).append(message)
+            found.setdefault(message.lease, []).append(message)
         return found.items()
 
     def close(self) -> Commit | None:

@@ -6,7 +6,7 @@ import heapq
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.contents import Contents
@@ -15,7 +15,7 @@ from penstock.broker.reading import LogReader
 from penstock.broker.topic_delivery import TopicDelivery
 from penstock.broker.topics import Topic, first_offset
 from penstock.broker.waiting import Seats, Waiter
-from penstock.delivery.group import Dying, Group, Moment, Pick
+from penstock.delivery.group import Dying, Group, Logged, Moment, Pick
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock")
 _FOREVER_S = 3600.0
+_COMMIT_S = 0.01  # deliveries are on disk by then, although nobody waits for it
 _OFFSETS_AT_ONCE = 100_000
 
 
@@ -43,6 +44,7 @@ class Deliveries:
         self._news: set[TopicDelivery] = set()
         self._wall_alarms: list[tuple[int, int, TopicDelivery]] = []
         self._monotonic_alarms: list[tuple[float, int, TopicDelivery]] = []
+        self._commits_soon = False  # whether the timer looks after deliveries that nobody waits for
         self._last_lease = engine.epoch << 32
         self._consumers = 0
         self.wake_timer: Callable[[], None] = lambda: None
@@ -69,7 +71,7 @@ class Deliveries:
                 topic.delivery = TopicDelivery(
                     topic,
                     indexes,
-                    engine.log_events,
+                    self._log_events,
                     self._bury_soon,
                     self._arm,
                     self._news.add,
@@ -252,6 +254,10 @@ class Deliveries:
                 delivery.time_changed()
                 delivery.serve(now)
         wait_s = _FOREVER_S
+        if self._commits_soon:
+            self._commits_soon = self._engine.journal.latest_commit() is not None
+            self._engine.journal.wake_flusher()
+            wait_s = _COMMIT_S
         if self._wall_alarms:
             wait_s = min(wait_s, (self._wall_alarms[0][0] - now.wall_us) / 1_000_000)
         if self._monotonic_alarms:
@@ -286,6 +292,13 @@ class Deliveries:
                 delivery.serve(now)
             except PenstockError as error:  # what was committed stays so, whatever becomes of those who wait
                 _log.warning("nobody was served on %s: %s", delivery.topic.name, error)
+
+    def _log_events(self, topic: Topic, events: Iterable[Logged]) -> None:
+        """Log what nobody may be waiting for: the timer sees to it that it is committed."""
+        self._engine.log_events(topic, events)
+        if not self._commits_soon:
+            self._commits_soon = True
+            self.wake_timer()
 
     def _bury_soon(self, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
         self.dying.append((delivery, group, dying))

@@ -28,6 +28,7 @@ class Claims:
         "_retries",
         "_until",
         "_waiting",
+        "era",
         "held",
         "index",
         "lapsing",
@@ -39,7 +40,8 @@ class Claims:
         self.index = index
         self.progress = progress
         self._until = _OFFSET_MAX if progress.settings.until is None else progress.settings.until
-        self.paused = False  # the group is being moved
+        self.paused = 0  # how many moves of the group are under way
+        self.era = 0  # grows with every move
         self.reset()
 
     def reset(self) -> None:
@@ -53,7 +55,8 @@ class Claims:
         self.held = 0  # leased, or settled and not committed yet
         self.lapsing = self.index.lapsed & self.progress.pending(self.end())
         for offset, due_us in sorted(self.progress.waiting.items()):
-            self.retry_at(Offsets([offset]), due_us)
+            if offset not in self.lapsing:
+                self.retry_at(Offsets([offset]), due_us)
             if self._keys is not None:
                 self._keys.claim(self.index.lane_of(offset), offset)
 
@@ -81,18 +84,16 @@ class Claims:
 
     def delayed(self) -> int:
         """How many are not due yet."""
-        return len(self.index.hidden & self.progress.pending(self.end()) - self.lapsing)
+        return len(self.index.hidden & self.progress.pending(self.end()) - self.index.lapsed)
 
     def give_back(self, offsets: Offsets) -> None:
         """They are ready again, each in its lane and place."""
-        if self._keys is not None:
-            for offset in offsets:
-                self._keys.free(offset)
+        self._free_keys(offsets)
         self._make_ready(offsets)
 
     def show(self, due: Offsets) -> None:
-        """Delayed messages fell due."""
-        self._make_ready(due & self.progress.pending(self.end()))
+        """Delayed messages fell due; what has lapsed was dealt with when it did."""
+        self._make_ready(due & self.progress.pending(self.end()) - self.index.lapsed)
 
     def retry_at(self, offsets: Offsets, due_us: int) -> None:
         """They failed and wait."""
@@ -123,9 +124,10 @@ class Claims:
             ready = inside & (self._waiting | self.index.hidden)
             ready |= inside - from_range(0, self._cursors.get(lane, self._floor))
             behind = self._behind.get(lane)
-            if behind is not None:
-                ready |= inside & behind
-                behind.difference_update(inside)
+            if behind and (returned := inside & behind):
+                ready |= returned
+                behind.difference_update(returned)
+                self._free_keys(returned)
             self._waiting -= ready
             self.lapsing |= ready
 
@@ -139,12 +141,24 @@ class Claims:
 
     def finished(self, offsets: Offsets) -> None:
         """They are done: the next of their keys may go."""
-        if self._keys is not None:
-            following = [self._keys.finish(offset, self.progress.done) for offset in offsets]
-            self._make_ready(Offsets(offset for offset in following if offset is not None))
+        self._free_keys(offsets)
+
+    def _free_keys(self, offsets: Offsets) -> None:
+        """They are not out any more: the first that waits for each of their keys is ready, in every lane."""
+        if self._keys is None:
+            return
+        ready, freed = Offsets(), list(offsets)
+        while freed:
+            following = self._keys.free(freed.pop(), self.progress.done)
+            ready |= following
+            freed += following & self.index.lapsed  # others may go in their place
+        self._make_ready(ready)
 
     def _make_ready(self, offsets: Offsets) -> None:
         """What a cursor has passed is ready behind it; what is ahead of it will be found there."""
+        offsets = offsets - self.progress.done
+        if offsets and offsets.min() < self.progress.floor:
+            offsets.remove_range(0, self.progress.floor)
         if self.index.lapsed and (ended := offsets & self.index.lapsed):
             self.lapsing |= ended
             offsets = offsets - ended

@@ -7,6 +7,7 @@ committed and applied. Between the two a message is *held*: nobody gets it, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from math import floor
 from typing import NamedTuple
 
 from penstock.delivery.backoff import retry_delay_us
@@ -46,6 +47,8 @@ class Dying(NamedTuple):
     """How the last delivery ended: FAILED, EXPIRED, or None where it was not a delivery that failed."""
     consumer: str | None
     cause: str
+    era: int
+    """Of the claims that they were held by."""
 
 
 class Outcome:
@@ -125,7 +128,7 @@ class Group:
         if self.settings.rate is not None:
             if self.allowed_from_s is None or self.allowed_from_s < now.monotonic_s - 1:
                 self.allowed_from_s = now.monotonic_s  # what was not used is not saved up
-            wanted = min(wanted, int((now.monotonic_s - self.allowed_from_s) * self.settings.rate) + 1)
+            wanted = min(wanted, floor((now.monotonic_s - self.allowed_from_s) * self.settings.rate) + 1)
         return wanted
 
     def _choose(self, room: int, partitions: Collection[int] | None) -> Iterable[tuple[int, int, Offsets]]:
@@ -145,8 +148,9 @@ class Group:
             while having and wanted:
                 share = -(-wanted // len(having))
                 for partition in having[:]:
-                    offsets = self.claims[partition].take(lane, min(share, wanted))
-                    if len(offsets) < share:
+                    asked = min(share, wanted)
+                    offsets = self.claims[partition].take(lane, asked)
+                    if len(offsets) < asked:
                         having.remove(partition)
                     if offsets:
                         self._turn = partition + 1
@@ -217,7 +221,7 @@ class Group:
         held = self.leases.take(lease, offsets)
         outcome.refused |= offsets - held
         if held:
-            outcome.dying.append(Dying(lease.partition, held, None, lease.consumer, reason))
+            self._doom(lease.partition, held, None, lease.consumer, reason, outcome)
 
     def tick(self, now: Moment) -> Outcome:
         """What time alone does: leases run out, failed messages are tried again, and the unwanted lapse."""
@@ -228,11 +232,11 @@ class Group:
             if claims.next_time_us() is not None:
                 claims.retry(now.wall_us)
                 self._awake.add(partition)
-            if claims.lapsing:
+            if claims.lapsing and not claims.paused:
                 lapsing, claims.lapsing = claims.lapsing, Offsets()
                 claims.held += len(lapsing)
                 if self.config.dead_letter_lapsed and self._mortal:
-                    outcome.dying.append(Dying(partition, lapsing, None, None, "its time to live ended"))
+                    self._doom(partition, lapsing, None, None, "its time to live ended", outcome)
                 else:
                     outcome.events.append((partition, self._event(EventKind.LAPSED, lapsing, now.wall_us, None)))
         return outcome
@@ -250,6 +254,8 @@ class Group:
 
     def bury(self, dying: Dying, now_us: int) -> list[Logged]:
         """The events of a burial, once the dead letters have the messages; in one commit with them."""
+        if self.is_void(dying):
+            return []
         events: list[Logged] = []
         if dying.kind is not None:
             event = self._event(dying.kind, dying.offsets, now_us, dying.consumer, detail=dying.cause)
@@ -259,8 +265,25 @@ class Group:
 
     def skip(self, dying: Dying, now_us: int) -> list[Logged]:
         """The event for messages that are gone from the log, so that nobody waits for them."""
+        if self.is_void(dying):
+            return []
         event = self._event(EventKind.SKIPPED, dying.offsets, now_us, None, detail="it is not in the log")
         return [(dying.partition, event)]
+
+    def is_void(self, dying: Dying) -> bool:
+        """Whether the group was moved since: then they are ready again, or done."""
+        return dying.era != self.claims[dying.partition].era
+
+    def _doom(
+        self,
+        partition: int,
+        offsets: Offsets,
+        kind: EventKind | None,
+        consumer: str | None,
+        cause: str,
+        outcome: Outcome,
+    ) -> None:
+        outcome.dying.append(Dying(partition, offsets, kind, consumer, cause, self.claims[partition].era))
 
     def _failed(
         self,
@@ -280,7 +303,7 @@ class Group:
         for failures, some in by_failures.items():
             failed = Offsets(some)
             if self._mortal and failures >= config.max_deliveries:
-                outcome.dying.append(Dying(lease.partition, failed, kind, lease.consumer, reason))
+                self._doom(lease.partition, failed, kind, lease.consumer, reason, outcome)
                 continue
             if delay_s is not None:
                 wait_us = round(delay_s * 1_000_000)
@@ -314,17 +337,24 @@ class Group:
         elif event.kind == EventKind.REDRIVEN:
             claims.give_back(offsets)
         elif event.kind == EventKind.SOUGHT:
-            claims.reset()
-            claims.paused = False
+            self._moved(partition)
 
     def refused(self, partition: int, event: Event) -> None:
         """An event of this group was not written: its messages are ready again."""
-        claims = self.claims[partition]
         retried = event.kind in (EventKind.FAILED, EventKind.EXPIRED) and event.due_us
         if event.kind in _ENDS_A_LEASE or retried:
+            if event.kind == EventKind.ACKED:
+                self.leases.unsettle(partition, offsets_of(event))
             self.give_up(partition, offsets_of(event))
         elif event.kind == EventKind.SOUGHT:
-            claims.paused = False
+            self._moved(partition)
+
+    def _moved(self, partition: int) -> None:
+        """The group was moved, or could not be: nothing is held, for `pause` ended all leases."""
+        claims = self.claims[partition]
+        claims.reset()
+        claims.paused -= 1
+        self._awake.add(partition)
 
     def give_up(self, partition: int, offsets: Offsets) -> None:
         """What was to be settled could not be: it is ready again."""
@@ -343,7 +373,8 @@ class Group:
 
     def pause(self, partition: int) -> None:
         """The group is being moved: no lease of the partition counts any more, and no new one is given."""
-        self.claims[partition].paused = True
+        self.claims[partition].paused += 1
+        self.claims[partition].era += 1
         for lease in self.leases.held_by(partition=partition):
             self.leases.take(lease, Offsets(lease.messages))
 

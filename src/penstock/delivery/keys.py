@@ -8,7 +8,6 @@ from penstock.delivery.index import PartitionIndex
 from penstock.delivery.offsets import Offsets
 
 _PARKED_MAX = 1_000_000
-_LANE_SHIFT = 56
 
 
 class KeyOrder:
@@ -19,7 +18,7 @@ class KeyOrder:
     def __init__(self, index: PartitionIndex) -> None:
         self._index = index
         self._busy: dict[int, int] = {}  # key -> the offset that is leased, or waits to be tried again
-        self._parked: dict[int, list[int]] = {}  # key -> a heap of lanes with offsets
+        self._parked: dict[int, dict[int, list[int]]] = {}  # key -> lane -> a heap of offsets
         self.parked_count = 0
 
     def is_full(self) -> bool:
@@ -34,34 +33,37 @@ class KeyOrder:
         if key not in self._busy:
             self._busy[key] = offset
             return True
-        heapq.heappush(self._parked.setdefault(key, []), lane << _LANE_SHIFT | offset)
+        heapq.heappush(self._parked.setdefault(key, {}).setdefault(lane, []), offset)
         self.parked_count += 1
         return False
 
-    def free(self, offset: int) -> None:
-        """A message was given back: its key is free, and it is the first to take it again."""
-        key = self._index.key_of(offset)
-        if self._busy.get(key) == offset:
-            del self._busy[key]
+    def free(self, offset: int, done: Offsets) -> Offsets:
+        """A message is done or was given back: the first that wait for its key, one of each lane, wait no longer.
 
-    def finish(self, offset: int, done: Offsets) -> int | None:
-        """A message is done: the offset of the one of its key that may go next."""
+        So while a key is free, no message of it that is ready can overtake one that is still parked in its lane.
+        """
+        following = Offsets()
         key = self._index.key_of(offset)
         if self._busy.get(key) == offset:
             del self._busy[key]
         elif key in self._busy:
-            return None
-        parked = self._parked.get(key)
-        following: int | None = None
-        while parked and following is None:
-            following = heapq.heappop(parked) & (1 << _LANE_SHIFT) - 1
-            self.parked_count -= 1
-            if following in done:
-                following = None
-        if parked is not None and not parked:
+            return following
+        lanes = self._parked.get(key)
+        if lanes is None:
+            return following
+        for lane, parked in list(lanes.items()):
+            while parked:
+                first = heapq.heappop(parked)
+                self.parked_count -= 1
+                if first not in done:
+                    following.add(first)
+                    break
+            if not parked:
+                del lanes[lane]
+        if not lanes:
             del self._parked[key]
         return following
 
     def parked(self) -> Offsets:
         """Everything that waits for its key."""
-        return Offsets(entry & (1 << _LANE_SHIFT) - 1 for heap in self._parked.values() for entry in heap)
+        return Offsets(offset for lanes in self._parked.values() for heap in lanes.values() for offset in heap)

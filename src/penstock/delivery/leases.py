@@ -13,7 +13,7 @@ _REMEMBERED = 10_000
 class Lease:
     """What one fetch took from one partition: it ends message by message, or when its time is over."""
 
-    __slots__ = ("again", "consumer", "deadline_s", "extended", "id", "messages", "partition", "settled")
+    __slots__ = ("again", "consumer", "deadline_s", "extended", "id", "messages", "owner", "partition", "settled")
 
     def __init__(self, lease_id: int, partition: int, consumer: str, deadline_s: float, messages: Offsets) -> None:
         self.id = lease_id
@@ -21,6 +21,7 @@ class Lease:
         self.consumer = consumer
         self.deadline_s = deadline_s
         self.messages = messages  # still held
+        self.owner: object = None  # whoever handles the messages; nothing here asks
         self.again: dict[int, tuple[int, int]] = {}  # deliveries and failures of what was delivered before
         self.settled: Offsets | None = None  # acked under this lease
         self.extended: dict[int, float] | None = None  # deadlines of single messages, where they differ
@@ -68,6 +69,12 @@ class Leases:
             if len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
         return held
+
+    def unsettle(self, partition: int, offsets: Offsets) -> None:
+        """They were not acked after all: their ack could not be written."""
+        for lease in (*self._by_id.values(), *self._ended.values()):
+            if lease.settled is not None and lease.partition == partition:
+                lease.settled = lease.settled - offsets
 
     def extend(self, lease: Lease, offsets: Offsets, deadline_s: float) -> Offsets:
         """Move deadlines, forward only; which messages it still holds."""

@@ -100,9 +100,7 @@ class Progress:
 
     def finish(self, offsets: Offsets, reason: str) -> None:
         """They are done, unless they were before."""
-        new = offsets - self.done
-        if new and new.min() < self.floor:
-            new.remove_range(0, self.floor)
+        new = self._open(offsets)
         if self.settings.until is not None and new:
             new &= from_range(0, self.settings.until)
         if not new:
@@ -152,6 +150,7 @@ class Progress:
         return progress
 
     def _delivered(self, offsets: Offsets, attempt: int) -> None:
+        offsets = self._open(offsets)
         self.touched |= offsets
         if attempt > 1:
             for offset in offsets:
@@ -160,9 +159,11 @@ class Progress:
             del self.waiting[offset]
 
     def _failed(self, offsets: Offsets, due_us: int) -> None:
+        offsets = self._open(offsets)
+        self.touched |= offsets
         for offset in offsets:
             deliveries, failures = self.counts_of(offset)
-            self.counts[offset] = (deliveries, failures + 1)
+            self.counts[offset] = (max(deliveries, failures + 1), failures + 1)  # its delivery may not be written
             if due_us:
                 self.waiting[offset] = due_us
 
@@ -181,6 +182,13 @@ class Progress:
         self.tally.dead -= len(again)
         for offset in again:
             self.counts[offset] = (self.counts.get(offset, _ONCE)[0], 0)
+
+    def _open(self, offsets: Offsets) -> Offsets:
+        """Those of them that are not done."""
+        found = offsets - self.done
+        if found and found.min() < self.floor:
+            found.remove_range(0, self.floor)
+        return found
 
     def _forget(self, offsets: Offsets, keep_counts: bool = False) -> None:
         if not keep_counts:
