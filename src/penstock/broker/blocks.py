@@ -12,7 +12,7 @@ from penstock.delivery.index import Columns
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import BlockKind
 from penstock.model.batch import TAGS, Batch
-from penstock.model.events import Event, encode_events, span_of
+from penstock.model.events import Event, encode_events, merge_acks, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
 from penstock.model.names import NORMAL
@@ -146,7 +146,7 @@ class EventsBlock(LogBlock):
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
-        for event in self.events:
+        for event in merge_acks(self.events):
             self._apply(self.log, event)
         self.events = []
 

@@ -27,7 +27,9 @@ class Delivery(Delivered, frozen=True, gc=False):
 
     def ack(self) -> None:
         """It is done; returns when that is durable."""
-        self._owner.ack([self])
+        owner = self._owner
+        with Uninterrupted():
+            owner._wait(*owner._consuming.ack_one(self))  # noqa: SLF001 - a message is part of its consumer
 
     def extend(self, seconds: Duration) -> None:
         """Hold it for so long from now, if that is longer than it is held anyway."""

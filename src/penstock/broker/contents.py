@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.reading import LogReader
 from penstock.broker.topics import Log
 from penstock.delivery.offsets import Offsets, from_range
+from penstock.model.batch import select
 from penstock.segments.window import Rows, Window
 
 if TYPE_CHECKING:
@@ -43,13 +44,21 @@ class Chunk:
         if len(wanted) == len(self.offsets):
             return self.content if isinstance(self.content, Rows) else _to_rows(self.content)
         start, count = self.offsets.rank(wanted.min()) - 1, len(wanted)
-        contiguous = self.offsets.rank(wanted.max()) == start + count
-        places = range(start, start + count) if contiguous else [self.offsets.rank(offset) - 1 for offset in wanted]
+        if self.offsets.rank(wanted.max()) == start + count:
+            return self._slice(start, start + count)
+        places = [offset - self.first for offset in wanted]
+        if self.end - self.first > len(self.offsets):  # some are missing in between
+            places = [self.offsets.rank(offset) - 1 for offset in wanted]
+        if isinstance(self.content, Rows):
+            times = select(self.content.timestamps_us, places)
+            return Rows(wanted.to_array().tolist(), times, self.content.batch.select(places))
+        return _to_rows(self.content.take(places))
+
+    def _slice(self, start: int, end: int) -> Rows:
         if isinstance(self.content, Rows):
             offsets, times, batch = self.content
-            picked = [offsets[place] for place in places], [times[place] for place in places]
-            return Rows(*picked, batch.slice(start, start + count) if contiguous else batch.select(list(places)))
-        return _to_rows(self.content.slice(start, count) if contiguous else self.content.take(places))
+            return Rows(offsets[start:end], times[start:end], batch.slice(start, end))
+        return _to_rows(self.content.slice(start, end - start))
 
 
 class Contents:

@@ -205,7 +205,7 @@ class Deliveries:
 
     def fetch(self, seats: Seats, max_messages: int) -> tuple[TopicDelivery, list[Pick]] | None:
         """Lease what is ready on the first of the seats that has something; under the state lock."""
-        self._check_open()
+        self.check_open()
         now = self.now()
         for delivery, seat in seats:
             picks = delivery.fetch(seat, max_messages, now)
@@ -229,7 +229,8 @@ class Deliveries:
             if desk is not None and waiter in desk.waiters:
                 desk.waiters.remove(waiter)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise if nothing can be delivered or settled; under the state lock."""
         if self._engine.closed:
             raise BrokerClosed("the broker is closed")
         self._engine.journal.check_writable(0)

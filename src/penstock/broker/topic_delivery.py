@@ -158,6 +158,20 @@ class TopicDelivery:
                 self._arm(self)
         return picks
 
+    def ack_one(self, seat: Seat, lease: Lease, offset: int, now: Moment) -> bool:
+        """Ack one message; whether it was held, or had been acked under this lease."""
+        self.tick(now)
+        desk = self._desk_of(seat)
+        if lease.consumer != seat.consumer or desk.group.leases.find(lease.id) is not lease:
+            return False
+        event = desk.group.ack_one(now, lease, offset)
+        if event is not None:
+            self._log(self.topic, [(lease.partition, event)])
+        if desk.assignment is not None:
+            self.heartbeat(seat, now)
+            self._revoke(desk)
+        return event is not None or (lease.settled is not None and offset in lease.settled)
+
     def settle(
         self,
         seat: Seat,

@@ -99,6 +99,7 @@ class Claims:
         """They failed and wait."""
         if self._retries is None:
             self._retries = Timers()
+        offsets = self.progress.undone(offsets)
         self._waiting |= offsets
         for offset in offsets:
             self._retries.add(offset, due_us)
@@ -156,9 +157,7 @@ class Claims:
 
     def _make_ready(self, offsets: Offsets) -> None:
         """What a cursor has passed is ready behind it; what is ahead of it will be found there."""
-        offsets = offsets - self.progress.done
-        if offsets and offsets.min() < self.progress.floor:
-            offsets.remove_range(0, self.progress.floor)
+        offsets = self.progress.undone(offsets)
         if self.index.lapsed and (ended := offsets & self.index.lapsed):
             self.lapsing |= ended
             offsets = offsets - ended

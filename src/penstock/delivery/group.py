@@ -192,6 +192,12 @@ class Group:
             again = lease.settled & offsets if lease.settled is not None else held
             outcome.refused |= offsets - held - again
 
+    def ack_one(self, now: Moment, lease: Lease, offset: int) -> Event | None:
+        """As `ack` for one message; None if it was acked before or is not held: `lease.settled` tells which."""
+        if not self.leases.take_one(lease, offset):
+            return None
+        return Event(EventKind.ACKED, now.wall_us, offset, 1, self.name, lease.consumer)
+
     def extend(self, now: Moment, lease: Lease, offsets: Offsets, seconds: float, outcome: Outcome) -> None:
         """They are wanted for longer: until so many seconds from now, if that is later than before."""
         held = self.leases.extend(lease, offsets, now.monotonic_s + seconds)

@@ -60,15 +60,29 @@ class Leases:
         lease.messages -= held
         if acked:
             lease.settled = held if lease.settled is None else lease.settled | held
-        self.total -= len(held)
-        self.in_flight[lease.consumer] -= len(held)
-        if not self.in_flight[lease.consumer]:
-            del self.in_flight[lease.consumer]
+        self._count_off(lease, len(held))
+        return held
+
+    def take_one(self, lease: Lease, offset: int) -> bool:
+        """As `take` for one message that is acked, without a set for it; whether it was held."""
+        if offset not in lease.messages:
+            return False
+        lease.messages.discard(offset)
+        if lease.settled is None:
+            lease.settled = Offsets()
+        lease.settled.add(offset)
+        self._count_off(lease, 1)
+        return True
+
+    def _count_off(self, lease: Lease, count: int) -> None:
+        self.total -= count
+        self.in_flight[lease.consumer] -= count
         if not lease.messages and self._by_id.pop(lease.id, None) is not None:
             self._ended[lease.id] = lease
+            if not self.in_flight[lease.consumer]:
+                del self.in_flight[lease.consumer]
             if len(self._ended) > _REMEMBERED:
                 self._ended.popitem(last=False)
-        return held
 
     def unsettle(self, partition: int, offsets: Offsets) -> None:
         """They were not acked after all: their ack could not be written."""

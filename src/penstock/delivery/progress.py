@@ -94,13 +94,20 @@ class Progress:
         """What is not done of everything before `end`."""
         return from_range(self.floor, end) - self.done
 
+    def undone(self, offsets: Offsets) -> Offsets:
+        """Those of them that are not done."""
+        found = offsets - self.done
+        if found and found.min() < self.floor:
+            found.remove_range(0, self.floor)
+        return found
+
     def backlog(self, end: int) -> int:
         """How many messages before `end` are not done."""
         return max(0, end - self.floor) - len(self.done)
 
     def finish(self, offsets: Offsets, reason: str) -> None:
         """They are done, unless they were before."""
-        new = self._open(offsets)
+        new = self.undone(offsets)
         if self.settings.until is not None and new:
             new &= from_range(0, self.settings.until)
         if not new:
@@ -150,7 +157,7 @@ class Progress:
         return progress
 
     def _delivered(self, offsets: Offsets, attempt: int) -> None:
-        offsets = self._open(offsets)
+        offsets = self.undone(offsets)
         self.touched |= offsets
         if attempt > 1:
             for offset in offsets:
@@ -159,7 +166,7 @@ class Progress:
             del self.waiting[offset]
 
     def _failed(self, offsets: Offsets, due_us: int) -> None:
-        offsets = self._open(offsets)
+        offsets = self.undone(offsets)
         self.touched |= offsets
         for offset in offsets:
             deliveries, failures = self.counts_of(offset)
@@ -182,13 +189,6 @@ class Progress:
         self.tally.dead -= len(again)
         for offset in again:
             self.counts[offset] = (self.counts.get(offset, _ONCE)[0], 0)
-
-    def _open(self, offsets: Offsets) -> Offsets:
-        """Those of them that are not done."""
-        found = offsets - self.done
-        if found and found.min() < self.floor:
-            found.remove_range(0, self.floor)
-        return found
 
     def _forget(self, offsets: Offsets, keep_counts: bool = False) -> None:
         if not keep_counts:

@@ -18,11 +18,16 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import TypeVar
 
 import msgspec
 
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import NORMAL
+
+Item = TypeVar("Item")
 
 PRIORITIES, DELIVER_AT, TAGS, EXPIRES = 1, 2, 4, 8
 
@@ -34,6 +39,13 @@ _Tags = tuple[list[str | None] | None, str | None, int]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_payload = msgspec.msgpack.Decoder(_Payload).decode
 _decode_tags = msgspec.msgpack.Decoder(_Tags).decode
+
+
+def select(column: Sequence[Item], rows: list[int]) -> list[Item]:
+    """Some rows of a column, in the given order; faster than a loop."""
+    if len(rows) < 2:
+        return [column[row] for row in rows]
+    return list(itemgetter(*rows)(column))
 
 
 class Batch(msgspec.Struct):
@@ -86,14 +98,14 @@ class Batch(msgspec.Struct):
     def select(self, rows: list[int]) -> Batch:
         """The batch of some of the rows, in the given order."""
         return Batch(
-            values=[self.values[row] for row in rows],
-            keys=None if self.keys is None else [self.keys[row] for row in rows],
-            headers=None if self.headers is None else [self.headers[row] for row in rows],
+            values=select(self.values, rows),
+            keys=None if self.keys is None else select(self.keys, rows),
+            headers=None if self.headers is None else select(self.headers, rows),
             priority=self.priority,
-            priorities=None if self.priorities is None else bytes([self.priorities[row] for row in rows]),
-            deliver_at=None if self.deliver_at is None else array("q", [self.deliver_at[row] for row in rows]),
-            expires_at=None if self.expires_at is None else array("q", [self.expires_at[row] for row in rows]),
-            dedupe_ids=None if self.dedupe_ids is None else [self.dedupe_ids[row] for row in rows],
+            priorities=None if self.priorities is None else bytes(select(self.priorities, rows)),
+            deliver_at=None if self.deliver_at is None else array("q", select(self.deliver_at, rows)),
+            expires_at=None if self.expires_at is None else array("q", select(self.expires_at, rows)),
+            dedupe_ids=None if self.dedupe_ids is None else select(self.dedupe_ids, rows),
             producer=self.producer,
             sequence=self.sequence,
         )

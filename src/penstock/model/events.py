@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -122,3 +123,30 @@ def decode_events(body: bytes) -> list[Event]:
 def span_of(events: list[Event]) -> tuple[int, int]:
     """The lowest and the highest offset that they speak of."""
     return min([event.offset for event in events], default=0), max([event.last for event in events], default=0)
+
+
+def merge_acks(events: list[Event]) -> Iterator[Event]:
+    """The same events for whoever folds them: neighbouring acks of one group, by many consumers, are one."""
+    waiting: list[Event] = []
+    for event in events:
+        if waiting and (event.kind != EventKind.ACKED or event.group != waiting[0].group):
+            yield _merged(waiting)
+            waiting = []
+        if event.kind == EventKind.ACKED:
+            waiting.append(event)
+        else:
+            yield event
+    if waiting:
+        yield _merged(waiting)
+
+
+def _merged(acks: list[Event]) -> Event:
+    if len(acks) == 1:
+        return acks[0]
+    offsets: list[int] = []
+    for ack in acks:
+        if ack.count == 1:
+            offsets.append(ack.offset)
+        else:
+            offsets += ack.offsets if ack.offsets is not None else range(ack.offset, ack.offset + ack.count)
+    return msgspec.structs.replace(acks[0], offset=min(offsets), count=len(offsets), offsets=sorted(offsets))
