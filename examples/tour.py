@@ -1,4 +1,4 @@
-"""A tour of Penstock on one screen: publish, crash, replay, and look at the files. Run it with `make run`."""
+"""A tour of Penstock: publish, consume, fail, redrive, trace, replay, look at the files, crash. Run it with `make run`."""
 
 from __future__ import annotations
 
@@ -47,6 +47,36 @@ def publish_and_read(broker: penstock.Broker) -> None:
     console.print(table)
 
 
+def consume(broker: penstock.Broker) -> None:
+    """Leases, acks, and a message that fails until it is given up."""
+    heading("Consume: ack what works, fail what does not; after three failures it is among the dead letters")
+    broker.create_topic("kitchen", retry_backoff="50ms")
+    broker.publish_many("kitchen", ["two coffees", "a dragon", penstock.Message("fire!", priority="critical")])
+    with broker.consumer("kitchen", "cooks", name="kim") as consumer:
+        while messages := consumer.receive(10, wait="300ms"):
+            for message in messages:
+                if message.value == b"a dragon":
+                    message.fail("there are no dragons")
+                else:
+                    message.ack()
+                outcome = "failed" if message.value == b"a dragon" else "acked"
+                console.print(f"  {message.id}  {message.value.decode():12} delivery {message.deliveries}: {outcome}")
+    for letter in broker.dead_letters("kitchen"):
+        console.print(f"  {letter.id} was {letter.origin}: {letter.cause!r}, {letter.failures} failures")
+
+
+def redrive_and_trace(broker: penstock.Broker) -> None:
+    """Bring the dead letter back to where it died, and see its whole life."""
+    heading("Redrive it, process it, and ask what happened to it")
+    console.print(f"  redriven: {broker.redrive('kitchen').redriven}")
+    with broker.consumer("kitchen", "cooks", name="alex") as consumer:
+        consumer.ack(consumer.receive(10, wait="2s"))
+    for line in str(broker.trace("kitchen/0/1")).splitlines():
+        console.print(f"  {line}", soft_wrap=True)
+    group = broker.group("kitchen", "cooks")
+    console.print(f"  the group: {group.published} published, {group.acked} acked, {group.dead} dead, lag {group.lag}")
+
+
 def publish_many(broker: penstock.Broker) -> None:
     """Batches: one sync for a thousand messages."""
     heading("Publish 300,000 messages of 100 bytes, every batch of 1,000 on disk before it is acknowledged")
@@ -56,6 +86,19 @@ def publish_many(broker: penstock.Broker) -> None:
         broker.publish_many("clicks", batch)
     seconds = time.perf_counter() - started
     console.print(f"  {seconds:.2f} s, {300_000 / seconds:,.0f} messages a second")
+
+
+def consume_many(broker: penstock.Broker) -> None:
+    """Batches again: one durable ack for a thousand messages."""
+    heading("Receive and ack them, every batch of 1,000 durably")
+    count = 0
+    with broker.consumer("clicks", "counters") as consumer:
+        started = time.perf_counter()
+        while messages := consumer.receive(1000):
+            consumer.ack(messages)
+            count += len(messages)
+        seconds = time.perf_counter() - started
+    console.print(f"  {count:,} in {seconds:.2f} s, {count / seconds:,.0f} messages a second")
 
 
 def crash(path: Path) -> None:
@@ -101,7 +144,10 @@ def main() -> None:
         path = Path(temporary)
         with penstock.open(path / "data") as broker:
             publish_and_read(broker)
+            consume(broker)
+            redrive_and_trace(broker)
             publish_many(broker)
+            consume_many(broker)
             replay(broker)
             files(broker, path / "data")
         crash(path / "crash")

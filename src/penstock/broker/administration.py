@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
@@ -15,7 +16,7 @@ from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.schedules import Schedule
 from penstock.broker.tracing import Trace
 from penstock.delivery.settings import GroupSettings
-from penstock.model.errors import GroupInUse, InvalidArgument
+from penstock.model.errors import BrokerClosed, GroupInUse, InvalidArgument
 from penstock.model.message import Data, Message, MessageId, StoredMessage
 from penstock.model.names import Priority, check_group_name
 from penstock.model.options import duration, optional, whole
@@ -78,7 +79,7 @@ class Administration:
 
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
-        return list(itertools.islice(delays.list_delayed(self.engine, topic), limit))
+        return list(itertools.islice(delays.list_delayed(self.engine, topic), _check_limit(limit)))
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
@@ -114,14 +115,14 @@ class Administration:
         message = Message(value, key, headers, priority, expires_in=expires_in)
         with Uninterrupted():
             with self.engine.lock:
-                made, commit = self.engine.schedules.put(name, cron, zone, topic, message)
+                made, commit = self._open_engine().schedules.put(name, cron, zone, topic, message)
             self.engine.journal.wait(commit)
         return made
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
         with self.engine.lock:
-            return self.engine.schedules.all()
+            return self._open_engine().schedules.all()
 
     def pause_schedule(self, name: str) -> Schedule:
         """Stop a schedule from firing."""
@@ -135,13 +136,13 @@ class Administration:
         """End a schedule."""
         with Uninterrupted():
             with self.engine.lock:
-                commit = self.engine.schedules.remove(name)
+                commit = self._open_engine().schedules.remove(name)
             self.engine.journal.wait(commit)
 
     def _pause(self, name: str, paused: bool) -> Schedule:
         with Uninterrupted():
             with self.engine.lock:
-                changed, commit = self.engine.schedules.pause(name, paused)
+                changed, commit = self._open_engine().schedules.pause(name, paused)
             self.engine.journal.wait(commit)
         return changed
 
@@ -151,12 +152,13 @@ class Administration:
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a topic, oldest first."""
-        found: Iterator[DeadLetter] = dead_letters.list_dead_letters(self.engine, topic)
-        return list(itertools.islice((letter for letter in found if filter is None or filter(letter)), limit))
+        found: Iterator[DeadLetter] = dead_letters.list_dead_letters(self._open_engine(), topic)
+        chosen = (letter for letter in found if filter is None or filter(letter))
+        return list(itertools.islice(chosen, _check_limit(limit)))
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
-        return dead_letters.find_dead_letter(self.engine, _identity(identity))
+        return dead_letters.find_dead_letter(self._open_engine(), _identity(identity))
 
     def redrive(
         self,
@@ -171,11 +173,11 @@ class Administration:
 
         Each goes once, also when this is stopped in the middle; `rate` is in messages a second.
         """
-        return dead_letters.redrive(self.engine, topic, filter, to, _check_rate(rate), dry_run)
+        return dead_letters.redrive(self._open_engine(), topic, filter, to, _check_rate(rate), dry_run)
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good; how many."""
-        return dead_letters.purge(self.engine, topic, filter)
+        return dead_letters.purge(self._open_engine(), topic, filter)
 
     # The past.
 
@@ -198,7 +200,7 @@ class Administration:
         and now; a group waits for its consumers.
         """
         window = replay.replay_window(from_time, to_time, from_offset, to_offset)
-        place = (self.engine, topic, window, partition)
+        place = (self._open_engine(), topic, window, partition)
         if isinstance(to, str):
             with Uninterrupted():
                 return replay.replay_to_group(*place, to, filter, _check_rate(rate))
@@ -208,11 +210,22 @@ class Administration:
 
     def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
-        return tracing.trace(self.engine, _identity(identity))
+        return tracing.trace(self._open_engine(), _identity(identity))
+
+    def _open_engine(self) -> Engine:
+        if self.engine.closed:
+            raise BrokerClosed("the broker is closed")
+        return self.engine
 
 
 def _identity(identity: MessageId | str) -> MessageId:
-    return identity if isinstance(identity, MessageId) else MessageId.parse(identity)
+    return MessageId.parse(str(identity))  # one that was made by hand is checked too
+
+
+def _check_limit(limit: object) -> int | None:
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and 0 <= limit <= sys.maxsize):
+        return limit
+    raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")
 
 
 def _check_rate(rate: object) -> float | None:

@@ -164,7 +164,7 @@ class Engine:
         self, topic_name: str, batch: Batch, now_us: int, protect_unacked: bool = False
     ) -> tuple[MessageIds, Commit | None]:
         """Publish what the broker itself has to say; under the state lock, with no limit but the disk's."""
-        self.journal.check_writable(0)
+        self.journal.check_alive()
         if topic_name not in self.catalog.by_name:
             config = dataclasses.replace(self.config.topic_defaults, partitions=1, protect_unacked=protect_unacked)
             self._create(topic_name, config, now_us)
@@ -298,6 +298,7 @@ class Engine:
                 self.catalog.remove(topic)
                 if topic.delivery is not None:
                     topic.delivery.close()
+                    topic.delivery = None
                 self.catalog.floors[name] = record.first_offset
                 self.doomed += delete_logs(topic, self.journal.files)
 
@@ -345,8 +346,11 @@ class Engine:
     # Events; under the state lock.
 
     def log_events(self, topic: Topic, logged: Iterable[tuple[int, Event]]) -> Commit:
-        """Log what happened to messages, by partition; the state changes once that is committed."""
-        self.journal.check_writable(0)
+        """Log what happened to messages, by partition; the state changes once that is committed.
+
+        It is refused only when nothing can be written at all: what was done in memory must not get stuck there.
+        """
+        self.journal.check_alive()
         if topic.id not in self.catalog.by_id:
             raise TopicNotFound(f"the topic {topic.name!r} was deleted")
         self._begin_gathering()
@@ -363,6 +367,8 @@ class Engine:
 
     def keep_time(self) -> float:
         """Do what has become due everywhere; how many seconds until there is more."""
+        if self.closed or self.journal.frozen is not None:
+            return 3600.0
         now_us = self.clock.wall_us()
         wait_s = self.deliveries.tick()
         self.schedules.fire(now_us)

@@ -45,7 +45,7 @@ def build_index(engine: Engine, partition: Partition) -> PartitionIndex:
         files = {number: engine.journal.files[number] for number in {block.sequence for block in blocks}}
         for file in files.values():
             file.pin()
-        index = PartitionIndex(first_offset(log), state, by_key)
+        index = PartitionIndex(first_offset(log), state, by_key, engine.clock.wall_us())
     try:
         for columns in segment_columns(engine, log, segments, by_key):
             index.add(columns)
@@ -98,6 +98,7 @@ def _table_columns(table: object, by_key: bool) -> Iterator[Columns]:
         if table.column(name).null_count < len(table)
     }
     keys = table.column("key").to_pylist() if by_key else None
+    uniform = priorities.count(priorities[0]) == len(priorities)
     start = 0
     while start < len(offsets):
         end = start + 1
@@ -109,7 +110,7 @@ def _table_columns(table: object, by_key: bool) -> Iterator[Columns]:
             offsets[start],
             end - start,
             priorities[start],
-            priorities[start:end],
+            None if uniform else priorities[start:end],
             times["deliver_at"][start:end] if "deliver_at" in times else None,
             times["expires_at"][start:end] if "expires_at" in times else None,
             None if keys is None else keys[start:end],

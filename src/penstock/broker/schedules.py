@@ -18,7 +18,7 @@ from penstock.broker.flow import check_flow
 from penstock.broker.reading import LogReader
 from penstock.delivery.cron import Cron
 from penstock.model.batch import Batch
-from penstock.model.errors import InvalidArgument, PenstockError, ScheduleNotFound
+from penstock.model.errors import CorruptData, InvalidArgument, PenstockError, ScheduleNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.intake import Single, batch_of, check_message
 from penstock.model.message import Message
@@ -71,10 +71,13 @@ class Schedules:
         topic = self._engine.catalog.by_name.get(TOPIC)
         if topic is not None:
             partition = topic.partitions[0]
-            for message in LogReader(self._engine, partition.messages).messages(Window()):
-                if partition.state is None or message.offset not in partition.state.withdrawn:
-                    schedule = _decode(message.value)
-                    known[schedule.name] = (schedule, message.offset)
+            try:
+                for message in LogReader(self._engine, partition.messages).messages(Window()):
+                    if partition.state is None or message.offset not in partition.state.withdrawn:
+                        schedule = _decode(message.value)
+                        known[schedule.name] = (schedule, message.offset)
+            except (CorruptData, msgspec.MsgspecError) as error:  # everything else must go on without them
+                _log.error("schedules are missing: %s", error)
         self._known = known
         self._alarms = [(schedule.next_us, name) for name, (schedule, _) in known.items() if schedule.next_us]
         heapq.heapify(self._alarms)
@@ -110,7 +113,6 @@ class Schedules:
 
     def fire(self, now_us: int) -> None:
         """Publish what is due."""
-        self._engine.journal.check_writable(0)
         while self._alarms and self._alarms[0][0] <= now_us:
             due_us, name = heapq.heappop(self._alarms)
             schedule = self._known[name][0] if name in self._known else None

@@ -243,7 +243,7 @@ class TopicDelivery:
         self.next_us = min((time_us for time_us in times if time_us is not None), default=_FOREVER_US)
         deadlines = [desk.group.leases.next_deadline_s() for desk in self.desks.values()]
         deadlines += [desk.assignment.next_expiry_s() for desk in self.desks.values() if desk.assignment is not None]
-        deadlines += [desk.group.allowed_from_s for desk in self.desks.values() if desk.waiters]
+        deadlines += [desk.group.allowed_from_s for desk in self.desks.values() if desk.waiters and desk.group.held_up]
         self.next_s = min((time_s for time_s in deadlines if time_s is not None), default=_FOREVER_S)
         self._arm(self)
 

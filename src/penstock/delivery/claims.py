@@ -14,6 +14,7 @@ from penstock.delivery.progress import Progress
 from penstock.delivery.timers import Timers
 
 _OFFSET_MAX = 2**63 - 1
+_LOOK_AT_MAX = 1 << 20
 _NOTHING = Offsets()
 
 
@@ -58,7 +59,7 @@ class Claims:
             if offset not in self.lapsing:
                 self.retry_at(Offsets([offset]), due_us)
             if self._keys is not None:
-                self._keys.claim(self.index.lane_of(offset), offset)
+                self._keys.claim(0, offset)
 
     def lanes(self) -> list[int]:
         """The lanes in which something may be ready, best first."""
@@ -92,8 +93,8 @@ class Claims:
         self._make_ready(offsets)
 
     def show(self, due: Offsets) -> None:
-        """Delayed messages fell due; what has lapsed was dealt with when it did."""
-        self._make_ready(due & self.progress.pending(self.end()) - self.index.lapsed)
+        """Delayed messages fell due."""
+        self._make_ready(due & self.progress.pending(self.end()))
 
     def retry_at(self, offsets: Offsets, due_us: int) -> None:
         """They failed and wait."""
@@ -215,19 +216,26 @@ class Claims:
 
     def _next(self, lane: int, known: Offsets, count: int) -> Offsets | None:
         """The next ready messages from the cursor on, which moves behind them; None at the end of the lane."""
+        look_at = count
         while True:
             cursor = self._cursors.get(lane, self._floor)
             if not known or known.max() < cursor:
                 return None
             rank = known.rank(cursor - 1) if cursor else 0
-            found = known[rank : rank + count]
-            if found.max() >= self._until:
-                found.remove_range(self._until, _OFFSET_MAX)
-                if not found:
+            seen = known[rank : rank + look_at]
+            if seen.max() >= self._until:
+                seen.remove_range(self._until, _OFFSET_MAX)
+                if not seen:
                     return None
-            self._cursors[lane] = found.max() + 1
-            if found := self._without_unready(found):
+            end = seen.max() + 1
+            found = self._without_unready(seen)
+            if len(found) > count:
+                found = found[:count]
+                end = found.max() + 1
+            self._cursors[lane] = end
+            if found:
                 return found
+            look_at = min(2 * look_at + 64, _LOOK_AT_MAX)  # nothing here is ready: it may be long until something is
 
     def _take_by_key(self, lane: int, count: int) -> Offsets:
         """As `_take`, but only messages whose key nobody holds; the others are parked until it is free."""

@@ -84,6 +84,7 @@ class Group:
         self._policy = Weighted(dict(config.lane_weights)) if config.lanes == "weighted" else Strict()
         self._awake = set(range(len(claims)))  # partitions in which something may be ready
         self._turn = 0
+        self.held_up = False  # whether its rate kept it from getting more
         self.allowed_from_s: float | None = None  # when a group with a rate may get its next message
 
     # Handing out.
@@ -128,7 +129,9 @@ class Group:
         if self.settings.rate is not None:
             if self.allowed_from_s is None or self.allowed_from_s < now.monotonic_s - 1:
                 self.allowed_from_s = now.monotonic_s  # what was not used is not saved up
-            wanted = min(wanted, floor((now.monotonic_s - self.allowed_from_s) * self.settings.rate) + 1)
+            allowed = floor((now.monotonic_s - self.allowed_from_s) * self.settings.rate) + 1
+            self.held_up = allowed <= 0
+            wanted = min(wanted, allowed)
         return wanted
 
     def _choose(self, room: int, partitions: Collection[int] | None) -> Iterable[tuple[int, int, Offsets]]:

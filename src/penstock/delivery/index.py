@@ -41,6 +41,7 @@ class PartitionIndex:
         "_expiries",
         "_key_bases",
         "_key_hashes",
+        "_made_us",
         "_state",
         "_undecided",
         "by_key",
@@ -51,8 +52,9 @@ class PartitionIndex:
         "start",
     )
 
-    def __init__(self, start: int, state: PartitionState, by_key: bool = False) -> None:
+    def __init__(self, start: int, state: PartitionState, by_key: bool = False, now_us: int = 0) -> None:
         self._state = state
+        self._made_us = now_us
         self.by_key = by_key
         self.start = self.end = start
         self.lanes: dict[int, Offsets] = {}
@@ -79,7 +81,7 @@ class PartitionIndex:
             self._delay(base, columns.deliver_at)
         if columns.expires_at is not None:
             if self._expiries is None:
-                self._expiries = Timers()
+                self._expiries = Timers(self._made_us)
             self._expiries.add_many(base, columns.expires_at)
         if self.by_key:
             self._key_bases.append(base)
@@ -95,13 +97,6 @@ class PartitionIndex:
             self.start = min(self.start, columns.base)
         self._key_bases += bases
         self._key_hashes += hashes
-
-    def lane_of(self, offset: int) -> int:
-        """The lane that a message is in."""
-        for lane, offsets in self.lanes.items():
-            if offset in offsets:
-                return lane
-        raise KeyError(offset)
 
     def split_by_lane(self, offsets: Offsets) -> list[tuple[int, Offsets]]:
         """The same offsets, lane by lane; those that are gone from the log are left out."""
@@ -119,12 +114,13 @@ class PartitionIndex:
     # Time.
 
     def fall_due(self, now_us: int) -> Offsets:
-        """The delayed messages whose time has come; they are in their lanes from now on."""
+        """The delayed messages whose time has come, unless they lapsed before; they are in their lanes from now on."""
         due = Offsets()
         for due_us, offset in self._delays.pop_due(now_us) if self._delays is not None else ():
             if offset in self.hidden and self._state.moved.get(offset, due_us) == due_us:
                 due.add(offset)
         due -= self._undecided
+        due -= self.lapsed
         self.hidden -= due
         return due
 
@@ -179,7 +175,7 @@ class PartitionIndex:
 
     def _delay(self, base: int, dues_us: Sequence[int]) -> None:
         if self._delays is None:
-            self._delays = Timers()
+            self._delays = Timers(self._made_us)
         if self._state.moved or self._state.withdrawn:
             dues_us = [
                 0 if offset in self._state.withdrawn else self._state.moved.get(offset, due_us)

@@ -59,14 +59,18 @@ class Journal:
 
     def check_writable(self, size_bytes: int) -> None:
         """Raise if a block of this size cannot be taken now; nothing has been done yet."""
-        if self._frozen is not None:
-            raise StorageFailed(*self._frozen.args)
+        self.check_alive()
         waiting = self.gathering.size_bytes + (self._writing.size_bytes if self._writing else 0)
         if waiting and waiting + size_bytes > self._config.max_unwritten_bytes:
             raise Overloaded(
                 f"{format_size(waiting)} wait for the disk already; the limit is "
                 f"{format_size(self._config.max_unwritten_bytes)} (max_unwritten_bytes): publish again later"
             )
+
+    def check_alive(self) -> None:
+        """Raise if nothing can be written any more."""
+        if self._frozen is not None:
+            raise StorageFailed(*self._frozen.args)
 
     def gather(self, block: Block, size_bytes: int) -> Commit:
         """Add a block to the next group."""

@@ -16,6 +16,7 @@ from penstock.model.names import NORMAL, Priority, parse_priority
 from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size, parse_duration
 
 DEDUPE_ID_BYTES_MAX = 1024
+_SIMPLE_DELAY_S = 1e9
 
 
 class Single(msgspec.Struct, frozen=True, gc=False):
@@ -127,13 +128,12 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
         if priorities.count("normal") != count:
             _set_priorities(batch, priorities)
         if delays.count(None) != count or deliver_at.count(None) != count:
-            due_us = array("q", [_due_time_us(message, now_us) for message in rows])
-            batch.deliver_at = due_us if any(due_us) else None
+            batch.deliver_at = _due_times_us(rows, delays, deliver_at, now_us)
         if lives.count(None) != count:
             batch.expires_at = array("q", [_expiry_us(life, now_us) for life in lives])
         if dedupe_ids.count(None) != count:
             batch.dedupe_ids = [_check_dedupe_id(identity) for identity in dedupe_ids]
-    except (InvalidArgument, TypeError):
+    except (ValueError, TypeError):
         _blame(rows, limits, now_us)
         raise
     return Intake(batch, None if partitions.count(None) == count else list(partitions), size_bytes)
@@ -216,6 +216,19 @@ def _headers_bytes(headers: Mapping[str, str] | None) -> int:
         return sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"headers must be text that UTF-8 can hold: {error}") from error
+
+
+def _due_times_us(
+    rows: list[Message], delays: Sequence[Duration | None], deliver_at: Sequence[object], now_us: int
+) -> array[int] | None:
+    """When each of the messages is due, 0 for at once; None if all are."""
+    if set(map(type, delays)) <= {int, float} and deliver_at.count(None) == len(rows):
+        seconds = cast("Sequence[float]", delays)
+        if min(seconds) >= 0 and max(seconds) < _SIMPLE_DELAY_S:  # also false for what is not a number
+            due_us = array("q", [now_us + later if (later := round(delay * 1_000_000)) else 0 for delay in seconds])
+            return due_us if any(due_us) else None
+    due_us = array("q", [_due_time_us(message, now_us) for message in rows])
+    return due_us if any(due_us) else None
 
 
 def _due_time_us(message: Message, now_us: int) -> int:

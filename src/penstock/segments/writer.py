@@ -20,7 +20,7 @@ from penstock.segments.info import SegmentInfo
 from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
 
 ROW_GROUP_ROWS = 32_768
-ROW_GROUP_BYTES = 8 << 20
+ROW_GROUP_BYTES = {"messages": 8 << 20, "events": 1 << 20}  # a trace reads a few row groups of events, whole
 ROW_GROUPS_KEY = "penstock.row_groups"
 _SEEKABLE = {"messages": ["key", "priority", "deliver_at", "expires_at"], "events": ["offset", "last", "kind", "group"]}
 
@@ -71,7 +71,7 @@ def write_segment(
         store_schema=True,
     )
     marks: list[tuple[int, int]] = []
-    for group in _row_groups(batches):
+    for group in _row_groups(batches, ROW_GROUP_BYTES[table]):
         writer.write_table(group, row_group_size=len(group))
         marks.append(sink.mark())
         summary.add(group)
@@ -81,17 +81,17 @@ def write_segment(
     return sink.chunks, summary.info(size_bytes, size_bytes - marks[-1][0], footer_crc)
 
 
-def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.Table]:
+def _row_groups(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterable[pa.Table]:
     """Batches put together, or cut, to row groups of about the same size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
         row_bytes = max(1, whole.get_total_buffer_size() // max(1, len(whole)))
-        at_once = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))
+        at_once = max(1, min(ROW_GROUP_ROWS, bytes_max // row_bytes))
         for start in range(0, len(whole), at_once):
             batch = whole.slice(start, at_once)
             batch_bytes = row_bytes * len(batch)
-            if waiting and (rows + len(batch) > ROW_GROUP_ROWS or size + batch_bytes > ROW_GROUP_BYTES):
+            if waiting and (rows + len(batch) > ROW_GROUP_ROWS or size + batch_bytes > bytes_max):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(batch)

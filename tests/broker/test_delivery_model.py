@@ -1,0 +1,700 @@
+"""Delivery against a model: any order of commands, on a disk that loses, tears and refuses (Q1 to Q8, T1, T3, T4)."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from penstock.broker.consumer import Consumer, Delivery
+from penstock.broker.dead_letters import bury, list_dead_letters, purge, redrive
+from penstock.broker.delays import cancel_delayed, reschedule_delayed
+from penstock.broker.engine import Engine
+from penstock.broker.groups import GroupInfo, _info, seek_group, show_group
+from penstock.broker.reading import LogReader
+from penstock.broker.retention import retain
+from penstock.broker.settling import Settler
+from penstock.broker.topics import first_offset
+from penstock.delivery.progress import Progress
+from penstock.journal import Commit
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import DiskFull, LeaseLost, StorageFailed
+from penstock.model.events import EventKind
+from penstock.model.message import Message, MessageId
+from penstock.segments.window import Window
+from penstock.testing import FaultyStorage, VirtualClock
+
+OPTIONS = {
+    "journal_file_bytes": 4096,
+    "segment_min_bytes": 700,
+    "segment_max_bytes": 3000,
+    "journal_files_max": 2,
+    "settle_after": "1h",
+    "min_free_bytes": 0,
+}
+RETENTION_S = 900
+TOPICS: dict[str, dict[str, object]] = {
+    "plain": {"partitions": 1, "retention_age": None, "max_deliveries": 2},
+    "wide": {"partitions": 2, "retention_age": None, "order": "key", "dead_letter_lapsed": True},
+    "aged": {"partitions": 1, "retention_age": RETENTION_S, "lanes": "weighted"},
+}
+GROUPS = ("a", "b")
+SECOND_US = 1_000_000
+topics = st.sampled_from(sorted(TOPICS))
+groups = st.sampled_from(GROUPS)
+numbers = st.integers(0, 1000)
+faults = st.sampled_from([None, None, None, None, None, None, None, None, "full", 0, 1, 2, 3])
+"""What goes wrong during a command: nothing, the disk is full, or the power is cut after so many changes."""
+
+Owner = tuple[str, str]  # topic, group
+Place = tuple[str, str, int, int]  # topic, group, partition, offset
+
+
+@dataclass
+class Sent:
+    """A message that is in the log."""
+
+    dues_us: set[int]  # when it falls due; several where a crash left it open
+    expires_us: int | None
+    cancelled: bool | None = False  # None: a crash left it open
+
+
+@dataclass
+class Fate:
+    """What a group did with a message, as far as it was told."""
+
+    acked: bool = False
+    open: bool = False  # something was under way when the power went
+    killed: bool = False
+    lease: int | None = None
+    deadline_s: float = 0.0
+    settled_by: set[int] = field(default_factory=set)
+    seen: int = 0  # the most deliveries there can have been
+    durable: int = 0  # how many of them are surely written down
+    failures: int = 0
+    retry_us: int = 0
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    """Publishes, consumes, looks after things and crashes, and knows what may come and what must not."""
+
+    @initialize(seed=st.integers(0, 2**32))
+    def start(self, seed: int) -> None:
+        self.clock = VirtualClock()
+        self.storage = FaultyStorage(seed)
+        self.sent: dict[MessageId, Sent] = {}
+        self.unsure: set[MessageId] = set()
+        self.fates: dict[Place, Fate] = {}
+        self.starts: dict[tuple[str, str, int], int] = {}
+        self.orphans: set[MessageId] = set()  # letters of messages that a seek made live again
+        self.purged: set[Place] = set()
+        self.unwaited: list[tuple[Commit, list[Delivery]]] = []
+        self.hands: list[Delivery] = []
+        self.consumers: dict[tuple[str, str, int], Consumer] = {}
+        self.open()
+        for name, options in TOPICS.items():
+            self.engine.journal.wait(self.engine.create_topic(name, dict(options)))
+            for group in GROUPS:
+                self.consumer(name, group, 0)
+                for partition in range(int(str(options["partitions"]))):
+                    self.starts[name, group, partition] = 0
+
+    def open(self) -> None:
+        self.engine = Engine(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
+        self.settler = Settler(self.engine)
+        self.consumers.clear()
+
+    def consumer(self, topic: str, group: str, number: int) -> Consumer:
+        found = self.consumers.get((topic, group, number))
+        if found is None:
+            found = self.consumers[topic, group, number] = Consumer(
+                self.engine, topic, group, visibility_timeout=20 if number else None, max_in_flight=6
+            )
+        return found
+
+    def fate(self, message: Delivery) -> Fate:
+        return self.fates[self.place(message)]
+
+    def place(self, message: Delivery) -> Place:
+        assert isinstance(message.lease.owner, Consumer)
+        return (message.topic, message.lease.owner.group, message.partition, message.offset)
+
+    def progress(self, topic: str, group: str, partition: int) -> Progress:
+        return self.engine.topic(topic).partitions[partition].delivery_state().groups[group]
+
+    # What can go wrong.
+
+    def attempt(self, fault: str | int | None, command: Callable[[], object]) -> tuple[str, set[object]]:
+        """Do something on a disk that may fail: how it ended, and for which messages no lease was held."""
+        if fault == "full":
+            self.storage.fail("write", errno.ENOSPC)
+        elif isinstance(fault, int):
+            self.storage.cut_power_after(fault)
+        lost: set[object] = set()
+        try:
+            command()
+            end = "done"
+        except LeaseLost as error:
+            end, lost = "done", set(error.ids)
+        except DiskFull:
+            assert fault == "full"
+            end = "refused"
+        except (OSError, StorageFailed):
+            assert isinstance(fault, int)
+            end = "cut"
+        finally:
+            self.storage.heal()
+        return end, lost
+
+    def after(self, fault: str | int | None) -> None:
+        """The rest of a command on a disk that failed: commits are told apart, and a cut is followed by a crash."""
+        if isinstance(fault, int):
+            self.crash()
+        else:
+            self.look_at_commits()
+
+    def look_at_commits(self) -> None:
+        """Learn what became of acks that nobody waited for."""
+        for commit, messages in self.unwaited[:]:
+            if commit.done:
+                self.unwaited.remove((commit, messages))
+                for message in messages:
+                    if commit.failed:
+                        self.fate(message).settled_by.discard(message.lease.id)
+                    else:
+                        self.fate(message).acked = True
+        if self.engine.journal.latest_commit() is None:
+            for fate in self.fates.values():
+                fate.durable = max(fate.durable, min(fate.seen, fate.durable))
+
+    # Publishing.
+
+    @rule(
+        topic=topics,
+        entries=st.lists(
+            st.tuples(
+                st.sampled_from([None, None, b"a", b"b", b"c"]),
+                st.sampled_from([1, 5, 5, 9]),
+                st.sampled_from([0, 0, 0, 0.5, 40, 2000]),
+                st.sampled_from([None, None, None, 10, 300]),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+        fault=faults,
+    )
+    def publish(
+        self, topic: str, entries: list[tuple[bytes | None, int, float, int | None]], fault: str | int | None
+    ) -> None:
+        now_us = self.clock.wall_us()
+        messages = [
+            Message(b"v", key=key, priority=lane, delay=delay or None, expires_in=life)
+            for key, lane, delay, life in entries
+        ]
+        ids, commit = self.engine.publish_many(topic, messages)
+        assert commit is not None
+        end, _ = self.attempt(fault, lambda: self.engine.journal.wait(commit))
+        if end != "refused":
+            for identity, (_, _, delay, life) in zip(ids, entries, strict=True):
+                self.sent[identity] = Sent(
+                    {now_us + round(delay * SECOND_US)}, None if life is None else now_us + life * SECOND_US
+                )
+                if end == "cut":
+                    self.unsure.add(identity)
+        self.after(fault)
+
+    # Receiving.
+
+    @rule(topic=topics, group=groups, number=st.integers(0, 1), count=st.integers(1, 5))
+    def receive(self, topic: str, group: str, number: int, count: int) -> None:
+        self.take(self.consumer(topic, group, number), count)
+
+    def take(self, consumer: Consumer, count: int) -> list[Delivery]:
+        received = consumer.receive(count)
+        for message in received:
+            self.check_delivery(message)
+        self.hands += received
+        return received
+
+    def check_delivery(self, message: Delivery) -> None:
+        now_us, now_s = self.clock.wall_us(), self.clock.monotonic_s()
+        place = self.place(message)
+        fate = self.fates.setdefault(place, Fate())
+        sent = self.sent[message.id]
+        self.look_at_commits()
+        assert not fate.acked, f"{place} was acked, and comes again"
+        assert not fate.killed, f"{place} is dead, and comes again (Q7)"
+        assert sent.cancelled is not True, f"{place} was cancelled, and comes (T4)"
+        assert min(sent.dues_us) <= now_us, f"{place} comes early (T1)"
+        assert sent.expires_us is None or sent.expires_us > now_us, f"{place} has lapsed, and comes"
+        assert fate.retry_us <= now_us, f"{place} comes again too early (T1)"
+        assert fate.lease is None or fate.deadline_s <= now_s, f"{place} is leased to two (Q3)"
+        assert message.offset >= self.starts[(*place[:3],)], f"{place} is before the start of the group"
+        if fate.durable == fate.seen:
+            assert message.deliveries == fate.seen + 1, f"the deliveries of {place} are counted wrong (Q6)"
+        assert fate.durable < message.deliveries <= fate.seen + 1, f"the deliveries of {place} are counted wrong (Q6)"
+        assert fate.failures <= message.failures < message.deliveries, f"the failures of {place} are counted wrong (Q6)"
+        sent.cancelled = False
+        fate.open = False
+        fate.lease, fate.deadline_s = message.lease.id, message.lease.deadline_of(message.offset)
+        fate.seen, fate.failures, fate.retry_us = message.deliveries, message.failures, 0
+
+    # Settling; of messages that are held, that are not any more, that never were by this consumer.
+
+    def chosen(self, first: int, count: int) -> tuple[Consumer | None, list[Delivery]]:
+        if not self.hands:
+            return None, []
+        start = first % len(self.hands)
+        owner = self.hands[start].lease.owner
+        assert isinstance(owner, Consumer)
+        some = [m for m in self.hands[start : start + count] if m.topic == self.hands[start].topic]
+        live = [consumer for key, consumer in self.consumers.items() if key[:2] == (some[0].topic, owner.group)]
+        consumer = owner if owner in live else next(iter(live), None)
+        return consumer, list({message.id: message for message in some}.values())
+
+    def is_held(self, consumer: Consumer, message: Delivery) -> bool:
+        fate = self.fate(message)
+        return (
+            message.lease.owner is consumer
+            and fate.lease == message.lease.id
+            and fate.deadline_s > self.clock.monotonic_s()
+        )
+
+    def settle_some(
+        self,
+        fault: str | int | None,
+        some: tuple[Consumer | None, list[Delivery]],
+        act: Callable[[Consumer, list[Delivery]], None],
+        told: Callable[[Fate], None],
+        again: bool = False,
+    ) -> None:
+        consumer, messages = some
+        if consumer is None:
+            return
+        held = [message for message in messages if self.is_held(consumer, message)]
+        settled = [
+            m for m in messages if again and m.lease.owner is consumer and m.lease.id in self.fate(m).settled_by
+        ]
+        end, lost = self.attempt(fault, lambda: act(consumer, messages))
+        for message in held:
+            fate = self.fate(message)
+            fate.lease = None
+            if end == "done":
+                told(fate)
+                if again:
+                    fate.settled_by.add(message.lease.id)
+            elif end == "cut":
+                fate.open = True
+        if end == "done":
+            others = {message.id for message in messages} - {message.id for message in (*held, *settled)}
+            assert lost == others, "Q4: just those are refused that are not leased by this receipt"
+        self.after(fault)
+
+    @rule(first=numbers, count=st.integers(1, 4), fault=faults)
+    def ack(self, first: int, count: int, fault: str | int | None) -> None:
+        def told(fate: Fate) -> None:
+            fate.acked = True
+
+        self.settle_some(fault, self.chosen(first, count), lambda c, ms: c.ack(ms), told, again=True)
+
+    @rule(first=numbers, count=st.integers(1, 4))
+    def ack_without_waiting(self, first: int, count: int) -> None:
+        consumer, messages = self.chosen(first, count)
+        if consumer is None:
+            return
+        held = [message for message in messages if self.is_held(consumer, message)]
+        if held:
+            commit, lost = consumer._consuming.ack(held)
+            assert lost is None
+            assert commit is not None
+            for message in held:
+                self.fate(message).lease = None
+                self.fate(message).settled_by.add(message.lease.id)
+            self.unwaited.append((commit, held))
+            self.look_at_commits()
+
+    @rule(first=numbers, count=st.integers(1, 4), fault=faults)
+    def release(self, first: int, count: int, fault: str | int | None) -> None:
+        self.settle_some(fault, self.chosen(first, count), lambda c, ms: c.release(ms), lambda _: None)
+
+    @rule(first=numbers, count=st.integers(1, 3), delay=st.sampled_from([None, None, 0, 5, 50]), fault=faults)
+    def fail(self, first: int, count: int, delay: float | None, fault: str | int | None) -> None:
+        now_us = self.clock.wall_us()
+
+        def told(fate: Fate) -> None:
+            fate.failures += 1
+            fate.durable = fate.seen
+            fate.retry_us = now_us + round((0.8 if delay is None else delay) * SECOND_US)
+
+        self.settle_some(fault, self.chosen(first, count), lambda c, ms: c.fail(ms, "no", delay), told)
+
+    @rule(first=numbers, count=st.integers(1, 2), fault=faults)
+    def kill(self, first: int, count: int, fault: str | int | None) -> None:
+        def told(fate: Fate) -> None:
+            fate.killed = True
+
+        self.settle_some(fault, self.chosen(first, count), lambda c, ms: c.kill(ms, "never"), told)
+
+    @rule(first=numbers, count=st.integers(1, 4), seconds=st.sampled_from([0.1, 15, 60]))
+    def extend(self, first: int, count: int, seconds: float) -> None:
+        consumer, messages = self.chosen(first, count)
+        if consumer is None:
+            return
+        held = [message for message in messages if self.is_held(consumer, message)]
+        _, lost = self.attempt(None, lambda: consumer.extend(messages, seconds))
+        assert lost == {m.id for m in messages} - {m.id for m in held}, "Q5: what is over is not revived"
+        for message in held:
+            fate = self.fate(message)
+            fate.deadline_s = max(fate.deadline_s, self.clock.monotonic_s() + seconds)
+
+    @rule(topic=topics, group=groups, number=st.integers(0, 1))
+    def close_a_consumer(self, topic: str, group: str, number: int) -> None:
+        consumer = self.consumers.pop((topic, group, number), None)
+        if consumer is not None:
+            consumer.close()
+            for message in self.hands:
+                fate = self.fate(message)
+                if message.lease.owner is consumer and fate.lease == message.lease.id:
+                    fate.lease = None
+            self.look_at_commits()
+
+    # Delays.
+
+    @rule(number=numbers, fault=faults)
+    def cancel(self, number: int, fault: str | int | None) -> None:
+        delayed = [identity for identity, sent in self.sent.items() if max(sent.dues_us) > self.clock.wall_us()]
+        some = delayed if delayed and number % 4 else list(self.sent)
+        if not some:
+            return
+        identity = some[number % len(some)]
+        sent = self.sent[identity]
+        answers: list[bool] = []
+        is_delayed = min(sent.dues_us) > self.clock.wall_us() and not sent.cancelled
+        end, _ = self.attempt(fault, lambda: answers.append(cancel_delayed(self.engine, identity)))
+        if end == "done":
+            if sent.cancelled is not None and len(sent.dues_us) == 1:
+                assert answers == [is_delayed], f"T4: {identity}"
+            if answers[0]:
+                sent.cancelled = True
+        elif end == "cut" and not sent.cancelled:
+            sent.cancelled = None
+        self.after(fault)
+
+    @rule(number=numbers, delay=st.sampled_from([0, 0.5, 60, 3000]), fault=faults)
+    def reschedule(self, number: int, delay: float, fault: str | int | None) -> None:
+        some = [identity for identity, sent in self.sent.items() if max(sent.dues_us) > self.clock.wall_us()]
+        if not some:
+            return
+        sent = self.sent[some[number % len(some)]]
+        due_us = self.clock.wall_us() + round(delay * SECOND_US)
+        answers: list[object] = []
+        end, _ = self.attempt(
+            fault,
+            lambda: answers.append(reschedule_delayed(self.engine, some[number % len(some)], delay, None)),
+        )
+        if end == "done" and answers[0] is not None:
+            sent.dues_us = {due_us}
+        elif end == "cut":
+            sent.dues_us = sent.dues_us | {due_us}
+        self.after(fault)
+
+    # Groups and dead letters.
+
+    @rule(topic=topics, group=groups, to=st.sampled_from(["earliest", "latest", 3, 7]), fault=faults)
+    def seek(self, topic: str, group: str, to: str | int, fault: str | int | None) -> None:
+        logs = [partition.messages for partition in self.engine.topic(topic).partitions]
+        bounds = [(first_offset(log), log.committed_end) for log in logs]
+        if isinstance(to, int):
+            to = min(max(to, max(first for first, _ in bounds)), min(end for _, end in bounds))
+            if any(not first <= to <= end for first, end in bounds):
+                return
+        targets = [first if to == "earliest" else end if to == "latest" else int(to) for first, end in bounds]
+        moves = self.moves(topic, group)
+        end, _ = self.attempt(fault, lambda: seek_group(self.engine, topic, group, to, None))
+        for place, fate in self.fates.items():
+            if place[:2] == (topic, group):
+                fate.lease = None
+        if isinstance(fault, int):
+            self.reopen_after_crash()
+        moved = self.moves(topic, group) > moves
+        assert moved or end != "done"
+        assert not moved or end != "refused"
+        if moved:
+            for partition, target in enumerate(targets):
+                self.starts[topic, group, partition] = target
+            for place in [place for place in self.fates if place[:2] == (topic, group)]:
+                stale = self.fates.pop(place)
+                self.fates[place] = Fate(settled_by=stale.settled_by)
+            self.purged = {place for place in self.purged if place[:2] != (topic, group)}
+            self.orphans |= {
+                letter.id
+                for letter in list_dead_letters(self.engine, topic)
+                if (letter.origin.topic, letter.group) == (topic, group)
+            }
+        if isinstance(fault, int):
+            self.check_after_crash()
+        self.look_at_commits()
+
+    def moves(self, topic: str, group: str) -> int:
+        return sum(
+            event.kind == EventKind.SOUGHT and event.group == group
+            for partition in self.engine.topic(topic).partitions
+            if partition.events is not None
+            for event in LogReader(self.engine, partition.events).events(Window())
+        )
+
+    @rule(topic=topics, group=groups, fault=faults)
+    def redrive(self, topic: str, group: str, fault: str | int | None) -> None:
+        chosen = {
+            letter.id: (topic, group, letter.origin.partition, letter.origin.offset)
+            for letter in list_dead_letters(self.engine, topic)
+            if letter.group == group and letter.id not in self.orphans and letter.origin in self.sent
+        }
+
+        def run() -> None:
+            report = redrive(self.engine, topic, lambda letter: letter.id in chosen, None, None, dry_run=False)
+            assert (report.selected, report.redriven, report.copied, report.skipped) == (len(chosen),) * 2 + (0, 0)
+
+        end, _ = self.attempt(fault, run)
+        for place in chosen.values():
+            fate = self.fates.setdefault(place, Fate())
+            if end == "done":
+                assert place[3] not in self.progress(*place[:3]).dead, "Q8"
+                fate.killed, fate.failures, fate.retry_us = False, 0, 0
+            elif end == "cut":
+                fate.killed, fate.failures, fate.open = False, 0, True
+        self.after(fault)
+
+    @rule(topic=topics, fault=faults)
+    def purge(self, topic: str, fault: str | int | None) -> None:
+        letters = list(list_dead_letters(self.engine, topic))
+        places = {(topic, o.group, o.origin.partition, o.origin.offset) for o in letters if o.id not in self.orphans}
+        end, _ = self.attempt(fault, lambda: purge(self.engine, topic, None))
+        if isinstance(fault, int):
+            self.reopen_after_crash()
+        left = list(list_dead_letters(self.engine, topic))
+        assert not left if end == "done" else len(left) in (0, len(letters))
+        if letters and not left:
+            self.purged |= places
+        if isinstance(fault, int):
+            self.check_after_crash()
+        self.look_at_commits()
+
+    # Time and upkeep.
+
+    @rule(seconds=st.sampled_from([0.5, 1, 5, 19, 31, 31, 100, 1000]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(fault=faults)
+    def keep_time(self, fault: str | int | None) -> None:
+        self.attempt(fault, self.look_at_the_clock)
+        self.after(fault)
+
+    def look_at_the_clock(self) -> None:
+        with self.engine.lock:
+            self.engine.keep_time()
+        if self.engine.deliveries.dying:
+            bury(self.engine)
+        self.engine.journal.flush()
+
+    @rule(fault=faults)
+    def flush(self, fault: str | int | None) -> None:
+        end, _ = self.attempt(fault, self.engine.journal.flush)
+        if fault is None and end == "done":
+            for fate in self.fates.values():
+                fate.durable = max(fate.durable, 0)
+        self.after(fault)
+
+    @rule(everything=st.booleans(), cut=st.sampled_from([None, None, *range(0, 40, 3)]))
+    def settle(self, everything: bool, cut: int | None) -> None:
+        self.attempt(cut, lambda: self.settler.settle(everything))
+        self.after(cut)
+
+    @rule(cut=st.sampled_from([None, None, *range(0, 12, 2)]))
+    def checkpoint(self, cut: int | None) -> None:
+        self.attempt(cut, self.engine.checkpoint)
+        self.after(cut)
+
+    @rule(cut=st.sampled_from([None, None, *range(0, 12, 2)]))
+    def retain(self, cut: int | None) -> None:
+        now_us, now_s = self.clock.wall_us(), self.clock.monotonic_s()
+        leased = {place for place, fate in self.fates.items() if fate.lease is not None and fate.deadline_s > now_s}
+        self.attempt(cut, lambda: retain(self.engine))
+        if cut is not None:
+            self.reopen_after_crash()
+        there = self.stored()
+        for identity in [identity for identity in self.sent if identity not in there]:
+            sent = self.sent.pop(identity)
+            if identity not in self.unsure:
+                assert identity.topic == "aged"
+                assert sent.cancelled is not False or min(sent.dues_us) <= now_us, "L11: it was not due"
+                place = (identity.partition, identity.offset)
+                assert all((identity.topic, group, *place) not in leased for group in GROUPS), "L11: it was leased"
+        if cut is not None:
+            self.check_after_crash()
+        self.look_at_commits()
+
+    # Ends and beginnings.
+
+    @rule(cut=st.sampled_from([None, None, None, 0, 2, 5, 8]))
+    def restart(self, cut: int | None) -> None:
+        end, _ = self.attempt(cut, self.engine.close)
+        self.look_at_commits()
+        if cut is not None:
+            self.crash()
+            return
+        assert end == "done"
+        self.begin_again()
+
+    @rule()
+    def crash(self) -> None:
+        self.reopen_after_crash()
+        self.check_after_crash()
+
+    def reopen_after_crash(self) -> None:
+        self.look_at_commits()
+        self.storage = self.storage.crash()
+        for _, messages in self.unwaited:
+            for message in messages:
+                self.fate(message).open = True
+        self.unwaited.clear()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        for fate in self.fates.values():
+            fate.lease = None
+            fate.settled_by.clear()
+        self.hands = self.hands[-8:]
+        self.open()
+        self.restore_consumers()
+
+    def restore_consumers(self) -> None:
+        for topic in TOPICS:
+            for group in GROUPS:
+                self.consumer(topic, group, 0)
+
+    def check_after_crash(self) -> None:
+        there = self.stored()
+        for identity in self.unsure:
+            if identity not in there:
+                self.sent.pop(identity, None)
+        self.unsure.clear()
+        for place, fate in self.fates.items():
+            if fate.acked and MessageId(place[0], *place[2:]) in self.sent:
+                progress = self.progress(*place[:3])
+                assert place[3] < progress.floor or place[3] in progress.done, f"the ack of {place} is lost"
+            if fate.open:
+                fate.durable = 0
+        first = self.durable_state()
+        self.storage = self.storage.crash()
+        self.begin_again()
+        assert self.durable_state() == first, "L10: recovering twice equals recovering once"
+
+    def durable_state(self) -> dict[tuple[str, int], bytes]:
+        return {
+            (topic.name, number): msgspec.msgpack.encode(partition.state.state())
+            for topic in self.engine.catalog.by_name.values()
+            for number, partition in enumerate(topic.partitions)
+            if partition.state is not None
+        }
+
+    def stored(self) -> set[MessageId]:
+        return {
+            message.id
+            for name in TOPICS
+            for partition in self.engine.topic(name).partitions
+            for message in LogReader(self.engine, partition.messages).messages(Window())
+        }
+
+    # What must hold.
+
+    def infos(self) -> list[GroupInfo]:
+        with self.engine.lock:
+            deliveries = [topic.delivery for topic in self.engine.catalog.by_name.values()]
+            return [_info(delivery, desk) for delivery in deliveries if delivery for desk in delivery.desks.values()]
+
+    @invariant()
+    def Q1_nothing_is_lost_or_counted_twice(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        for info in self.infos():
+            parts = (
+                info.acked, info.ready, info.leased, info.delayed, info.retrying, info.dead, info.lapsed,
+                info.withdrawn, info.skipped, info.lost,
+            )  # fmt: skip
+            assert min(parts) >= 0, f"Q1: {info}"
+            assert info.published == sum(parts), f"Q1: {info}"
+            logs = [partition.messages for partition in self.engine.topic(info.topic).partitions]
+            starts = [self.starts[info.topic, info.name, number] for number in range(len(logs))]
+            assert info.published == sum(log.committed_end - at for log, at in zip(logs, starts, strict=True)), "Q1"
+
+    @invariant()
+    def Q7_a_dead_message_is_in_the_dead_letters_once_and_nowhere_else(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        for topic in TOPICS:
+            letters = Counter(
+                (topic, letter.group, letter.origin.partition, letter.origin.offset)
+                for letter in list_dead_letters(self.engine, topic)
+                if letter.id not in self.orphans and letter.origin in self.sent
+            )
+            dead = {
+                (topic, group, number, offset)
+                for group in GROUPS
+                for number in range(len(self.engine.topic(topic).partitions))
+                for offset in self.progress(topic, group, number).dead
+            }
+            assert set(letters.values()) <= {1}, "Q7: somebody is dead twice"
+            assert set(letters) | (self.purged & dead) == dead, "Q7: dead means: in the dead letters"
+
+    @invariant()
+    def what_was_confirmed_is_so(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        for place, fate in self.fates.items():
+            if MessageId(place[0], *place[2:]) in self.sent:
+                progress = self.progress(*place[:3])
+                is_done = place[3] < progress.floor or place[3] in progress.done
+                assert is_done or not fate.acked, f"{place} was acked, and is not done"
+                assert place[3] in progress.dead or not fate.killed, f"{place} was killed, and is not dead"
+
+    def teardown(self) -> None:
+        """When the faults stop, everything that is not done comes again, and then nothing is left (Q2)."""
+        if not hasattr(self, "engine"):
+            return
+        for _ in range(40):
+            self.clock.advance(100)
+            self.look_at_the_clock()
+            for consumer in list(self.consumers.values()):
+                while received := self.take(consumer, 6):
+                    consumer.ack(received)
+                    for message in received:
+                        self.fate(message).acked = True
+                        self.fate(message).lease = None
+        now_us = self.clock.wall_us()
+        self.look_at_the_clock()
+        for topic in TOPICS:
+            for group in GROUPS:
+                info = show_group(self.engine, topic, group)
+                assert info.lag == 0, f"Q2: {info}"
+                for identity, sent in self.sent.items():
+                    place = (topic, group, identity.partition, identity.offset)
+                    fate = self.fates.get(place, Fate())
+                    if identity.topic == topic and identity.offset >= self.starts[(*place[:3],)]:
+                        dead = identity.offset in self.progress(*place[:3]).dead
+                        lapsed = sent.expires_us is not None and sent.expires_us <= now_us
+                        accounted = fate.acked or fate.open or dead or lapsed or sent.cancelled is not False
+                        assert accounted, f"Q2: {place} never came"
+        self.Q1_nothing_is_lost_or_counted_twice()
+        self.Q7_a_dead_message_is_in_the_dead_letters_once_and_nowhere_else()
+
+
+DeliveryMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestDeliveryAgainstTheModel = DeliveryMachine.TestCase
