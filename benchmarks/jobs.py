@@ -65,6 +65,22 @@ def topics(path: str, count: int, size: int) -> tuple[Broker, Answer]:
     return broker, {"before": before, "made": made, "published": _taken(broker), "messages": count_of(broker)}
 
 
+def open_delayed(path: str, count: int) -> tuple[Broker, Answer]:
+    """Open a directory with delayed messages and have the first consumer look at them: seconds and memory."""
+    start = perf_counter()
+    broker = penstock.open(path, **SETTLING_OFF)
+    opened = perf_counter() - start
+    broker.consumer("plain", "g").receive(1)
+    before = _taken(broker)["resident"]
+    start = perf_counter()
+    consumer = broker.consumer("delayed", "g")
+    found = consumer.receive(1)
+    seconds = opened + perf_counter() - start
+    taken = _taken(broker)["resident"] - before
+    delayed = broker.group("delayed", "g").delayed + len(found)
+    return broker, {"seconds": seconds, "bytes": max(taken, 1), "delayed": delayed, "expected": count}
+
+
 def _taken(broker: Broker) -> Answer:
     """Resident bytes, and open descriptors beside those of the journal's files."""
     gc.collect()
@@ -75,6 +91,7 @@ def _taken(broker: Broker) -> Answer:
 _JOBS: dict[str, Callable[..., tuple[Broker, Answer]]] = {
     "fill_batches": fill_batches,
     "fill_singles": fill_singles,
+    "open_delayed": open_delayed,
     "reopen": reopen,
     "topics": topics,
 }

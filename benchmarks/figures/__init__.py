@@ -1,7 +1,7 @@
 """One file per figure; each has `run`, which measures and gives the rows of the table."""
 
 from benchmarks.bench import Figure
-from benchmarks.figures import batches, read_arrow, recovery, settle, singles, topics
+from benchmarks.figures import batches, consume, delayed, holes, read_arrow, recovery, settle, singles, topics
 
 FIGURES: dict[str, Figure] = {
     "batches": batches.run,
@@ -10,4 +10,7 @@ FIGURES: dict[str, Figure] = {
     "settle": settle.run,
     "recovery": recovery.run,
     "read_arrow": read_arrow.run,
+    "consume": consume.run,
+    "delayed": delayed.run,
+    "holes": holes.run,
 }

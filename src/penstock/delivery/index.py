@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cache
+from itertools import compress
 
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.delivery.partition import PartitionState
@@ -24,7 +26,7 @@ class Columns:
         base: int,
         count: int,
         priority: int,
-        priorities: Sequence[int] | None = None,
+        priorities: bytes | None = None,
         deliver_at: Sequence[int] | None = None,
         expires_at: Sequence[int] | None = None,
         keys: Sequence[bytes | None] | None = None,
@@ -72,11 +74,9 @@ class PartitionIndex:
         if columns.priorities is None:
             self._lane(columns.priority).add_range(base, end)
         else:
-            found: dict[int, list[int]] = {lane: [] for lane in set(columns.priorities)}
-            for offset, lane in enumerate(columns.priorities, base):
-                found[lane].append(offset)
-            for lane, offsets in found.items():
-                self._lane(lane).update(offsets)
+            for lane in set(columns.priorities):
+                inside = columns.priorities.translate(_only(lane))
+                self._lane(lane).update(compress(range(base, end), inside))
         if columns.deliver_at is not None:
             self._delay(base, columns.deliver_at)
         if columns.expires_at is not None:
@@ -194,6 +194,12 @@ class PartitionIndex:
         self.start = max(self.start, min((lane.min() for lane in self.lanes.values() if lane), default=self.end))
         while self._key_bases[1:] and self._key_bases[1] <= self.start:
             del self._key_bases[0], self._key_hashes[0]
+
+
+@cache
+def _only(lane: int) -> bytes:
+    """A table that translates one priority to 1 and all others to 0."""
+    return bytes(number == lane for number in range(256))
 
 
 def _key_number(key: bytes | None) -> int:
