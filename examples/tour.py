@@ -1,4 +1,4 @@
-"""A tour of Penstock: publish, consume, fail, redrive, trace, replay, look at the files, crash. Run it with `make run`."""
+"""A tour of Penstock: publish, consume, fail, redrive, trace, replay, settle, crash. Run it with `make run`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def publish_and_read(broker: penstock.Broker) -> None:
 
 def consume(broker: penstock.Broker) -> None:
     """Leases, acks, and a message that fails until it is given up."""
-    heading("Consume: ack what works, fail what does not; after three failures it is among the dead letters")
+    heading("Consume: ack, or fail; three failures make a dead letter")
     broker.create_topic("kitchen", retry_backoff="50ms")
     broker.publish_many("kitchen", ["two coffees", "a dragon", penstock.Message("fire!", priority="critical")])
     with broker.consumer("kitchen", "cooks", name="kim") as consumer:

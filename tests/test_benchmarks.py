@@ -15,4 +15,5 @@ def test_every_figure_runs_and_verifies_what_it_reads_back(tmp_path: Path) -> No
     done = subprocess.run([*command, "--results", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "quick.json").read_text())
-    assert {"batches", "singles", "topics", "settle", "recovery", "read_arrow", "consume", "delayed", "holes"} <= set(json.dumps(results).split('"'))
+    names = ("batches", "singles", "topics", "settle", "recovery", "read_arrow", "consume", "delayed", "holes")
+    assert set(names) <= set(json.dumps(results).split(chr(34)))

@@ -68,7 +68,7 @@ def test_the_configuration_page_has_every_option_with_its_default(config: type, 
         if shown:
             default = fields[name]
             parse = {float: parse_duration, int: parse_size}.get(type(default), lambda text: text)
-            assert parse(shown) == (default if isinstance(default, int | float) else str(default)), name
+            assert parse(shown) == (default if type(default) in (int, float) else str(default)), name
 
 
 def test_decisions_are_numbered_one_after_the_other() -> None:

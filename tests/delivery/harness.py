@@ -74,7 +74,7 @@ class PureTopic:
         priority: int = 5,
         *,
         partition: int = 0,
-        priorities: Sequence[int] | None = None,
+        priorities: bytes | None = None,
         deliver_at: Sequence[int] | None = None,
         expires_at: Sequence[int] | None = None,
         keys: Sequence[bytes | None] | None = None,
@@ -83,7 +83,8 @@ class PureTopic:
         index = self.indexes[partition]
         known = next((column for column in (priorities, deliver_at, expires_at, keys) if column is not None), None)
         number = number if known is None else len(known)
-        columns = Columns(index.end, number, priority, priorities, deliver_at, expires_at, keys)
+        lanes = None if priorities is None else bytes(priorities)
+        columns = Columns(index.end, number, priority, lanes, deliver_at, expires_at, keys)
         self.published[partition].append(columns)
         index.add(columns)
         for group in self.groups.values():
@@ -113,6 +114,7 @@ class PureTopic:
     def fetch(
         self, group: str = "g", number: int = 100, consumer: str = "c", visibility_s: float | None = None
     ) -> list[Pick]:
+        self.open(group)
         self.tick()
         picks, events = self.open(group).fetch(self.now, consumer, number, visibility_s)
         self.log += events
@@ -238,6 +240,7 @@ class PureTopic:
         self.groups = {}
         for name in opened or self.states[0].groups:
             self.open(name)
+        self.tick()
 
     def account(self, group: str = "g", partition: int = 0, twice: int = 0) -> dict[str, int]:
         """What has become of the messages of a partition (Q1), without the nothings.
@@ -273,8 +276,8 @@ class PureTopic:
         offsets: Iterable[int] | None,
         act: Callable[[Group, Offsets, Outcome], None],
     ) -> list[int]:
-        self.tick()
         group, outcome = self.open(name), Outcome()
+        self.tick()
         some = Offsets(lease.messages if offsets is None else offsets)
         if group.leases.find(lease.id) is lease:
             act(group, some, outcome)

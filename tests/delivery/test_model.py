@@ -266,7 +266,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 end = self.topic.indexes[partition].end
                 places = [(partition, offset) for offset in range(sight.start[partition], end)]
                 assert set(progress.pending(end)) == {place[1] for place in places if place not in sight.done}
-                assert {reason: count for reason in {"acked", "dead", "lapsed", "withdrawn"}
+                assert {reason: count for reason in ("acked", "dead", "lapsed", "withdrawn")
                         if (count := getattr(progress.tally, reason))} == counted(sight, places)  # fmt: skip
                 for place in places:
                     if place not in sight.done:

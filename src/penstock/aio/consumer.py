@@ -105,7 +105,7 @@ class AsyncConsumer:
                 message = self._buffer.popleft()
                 if self._autoack or self._consuming.is_held(message):
                     return message
-            received = await self._receive(self._consuming.prefetch(), 0.5)
+            received = await self._receive(1 if self._autoack else self._consuming.prefetch(), 0.5)
             if received:
                 self._buffer.extend(received[1:])
                 return received[0]
@@ -174,14 +174,29 @@ class AsyncConsumer:
             return []
         try:
             await asyncio.wait([arrived], timeout=wait_s)
-        finally:
-            with self._engine.lock:
-                deliveries.stop_waiting(waiter, seats)
-        return await self._take(waiter.topic, waiter.picks) if waiter.topic is not None else []
+        except asyncio.CancelledError:
+            self._stop_waiting(waiter)
+            if waiter.topic is not None:
+                self._consuming.give_back(waiter.topic, waiter.picks)
+            raise
+        self._stop_waiting(waiter)
+        if waiter.picks and waiter.topic is not None:
+            return await self._take(waiter.topic, waiter.picks)
+        if waiter.topic is None or self._consuming.closed:
+            return []
+        return await self._receive(wanted, 0)  # which tells what is wrong
+
+    def _stop_waiting(self, waiter: Waiter) -> None:
+        with self._engine.lock:
+            self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
 
     async def _take(self, delivery: TopicDelivery, picks: list[Pick]) -> list[AsyncDelivery]:
         if self._consuming.must_read_segments(delivery, picks):
-            messages = await asyncio.to_thread(self._consuming.messages, delivery, picks)
+            try:
+                messages = await asyncio.to_thread(self._consuming.messages, delivery, picks)
+            except asyncio.CancelledError:
+                self._consuming.give_back(delivery, picks)
+                raise
         else:
             messages = self._consuming.messages(delivery, picks)
         if self._autoack and messages:

@@ -173,7 +173,7 @@ class Consumer:
                 break
             if self._autoack or self._consuming.is_held(message):
                 return message
-        received = self._receive(self._consuming.prefetch(), 0.5)
+        received = self._receive(1 if self._autoack else self._consuming.prefetch(), 0.5)
         self._buffer.extend(received[1:])
         return received[0] if received else None
 
@@ -191,12 +191,23 @@ class Consumer:
         if waiter is None or arrived is None:
             return []
         try:
-            arrived.wait(wait_s)
-        finally:
-            with self._engine.lock:
-                self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
+            arrived.wait(min(wait_s, threading.TIMEOUT_MAX))
+        except BaseException:
+            self._stop_waiting(waiter)
+            if waiter.topic is not None:
+                self._consuming.give_back(waiter.topic, waiter.picks)
+            raise
+        self._stop_waiting(waiter)
         with Uninterrupted():
-            return self._take(waiter.topic, waiter.picks) if waiter.topic is not None else []
+            if waiter.picks and waiter.topic is not None:
+                return self._take(waiter.topic, waiter.picks)
+        if waiter.topic is None or self._consuming.closed:
+            return []
+        return self._receive(wanted, 0)  # which tells what is wrong
+
+    def _stop_waiting(self, waiter: Waiter) -> None:
+        with self._engine.lock:
+            self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
 
     def _take(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Delivery]:
         messages = self._consuming.messages(delivery, picks)

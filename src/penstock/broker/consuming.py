@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -13,9 +14,9 @@ from penstock.delivery.group import Group, Outcome, Pick
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
-from penstock.model.errors import BrokerClosed, CorruptData, InvalidArgument, LeaseLost
+from penstock.model.errors import BrokerClosed, CorruptData, InvalidArgument, LeaseLost, PenstockError
 from penstock.model.message import MessageId, StoredMessage
-from penstock.model.names import check_group_name
+from penstock.model.names import check_group_name, check_topic_name
 from penstock.model.options import duration, whole
 from penstock.model.units import Duration, Time, parse_duration
 
@@ -75,8 +76,8 @@ class Consuming(Generic[Message]):
         self._deliveries = engine.deliveries
         self._class = message_class
         self._owner = owner
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if not names or len(set(names)) < len(names):
+        names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
+        if not names or len({check_topic_name(name) for name in names}) < len(names):
             raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
         if mode not in ("shared", "assigned"):
             raise InvalidArgument(f"{mode!r} is not a mode: give 'shared' or 'assigned'")
@@ -161,6 +162,17 @@ class Consuming(Generic[Message]):
                 [lease] * count,
             )
 
+    def give_back(self, delivery: TopicDelivery, picks: list[Pick]) -> None:
+        """Whoever they were taken for has gone."""
+        now, (_, seat) = self._deliveries.now(), self._by_topic[delivery.topic.name]
+        with contextlib.suppress(PenstockError):  # they are not held any more
+            self.settle_leases(
+                delivery,
+                seat,
+                [(pick.lease, pick.offsets) for pick in picks],
+                lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome, "not received"),
+            )
+
     def prefetch(self) -> int:
         """How many messages to hold ready for a loop: few while there are lanes, which must not be overtaken."""
         lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
@@ -205,9 +217,11 @@ class Consuming(Generic[Message]):
     def kill(self, messages: Iterable[Message], reason: str) -> tuple[Commit | None, LeaseLost | None]:
         """They can never be processed."""
         text = _check_reason(reason)
-        for delivery, _ in self.seats:
-            delivery.check_mortal()
-        return self._settle(messages, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome))
+        rows = _rows(messages)
+        for topic in {getattr(message, "topic", None) for message in rows}:
+            if topic in self._by_topic:
+                self._by_topic[topic][0].check_mortal()
+        return self._settle(rows, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome))
 
     def heartbeat(self) -> None:
         """It is alive."""
@@ -227,20 +241,27 @@ class Consuming(Generic[Message]):
         return commit, None if acked else _lost([message.id], 1)
 
     def _settle(self, messages: Iterable[Message], act: Act) -> tuple[Commit | None, LeaseLost | None]:
-        rows = messages if isinstance(messages, list) else list(messages)
+        rows = _rows(messages)
         by_topic: dict[str, list[tuple[Lease, Offsets]]] = {}
         for lease, some in self._by_lease(rows):
             by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
         lost: list[MessageId] = []
-        for topic, leases in by_topic.items():
-            known = self._by_topic.get(topic)
-            if known is None:
-                refused = [(lease.partition, offsets) for lease, offsets in leases]
-            else:
-                refused = self.settle_leases(*known, leases, act)
-            lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
         with self._engine.lock:
-            commit = self._engine.journal.latest_commit()
+            self._deliveries.check_open()
+            for topic, leases in by_topic.items():
+                known = self._by_topic.get(topic)
+                if known is None:
+                    refused = [(lease.partition, offsets) for lease, offsets in leases]
+                else:
+                    refused = known[0].settle(known[1], leases, self._deliveries.now(), act)
+                lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
+            commit = self._engine.journal.latest_commit()  # of these, and not of what others gather after them
+        if self._deliveries.dying:
+            bury(self._engine)
+            if commit is not None and commit.failed:
+                commit.result()  # burying commits what was gathered before, or hears that it is refused
+            with self._engine.lock:
+                commit = self._engine.journal.latest_commit()
         return commit, _lost(lost, len(rows)) if lost else None
 
     def settle_leases(
@@ -270,11 +291,20 @@ class Consuming(Generic[Message]):
         """Give back what is held, and leave."""
         self.closed = True
         with self._engine.lock:
-            if self._engine.journal.frozen is None:
+            if self._engine.journal.frozen is None and not self._engine.closed:
                 for delivery, seat in self.seats:
                     if delivery.topic.delivery is delivery and not delivery.topic.deleting:
                         delivery.leave(seat, self._deliveries.now())
             return self._engine.journal.latest_commit()
+
+
+def _rows(messages: Iterable[Message]) -> list[Message]:
+    if isinstance(messages, list):
+        return messages
+    try:
+        return list(messages)
+    except TypeError as error:
+        raise InvalidArgument(f"{messages!r:.80} is not a list of messages") from error
 
 
 def _lost(ids: list[MessageId], asked: int) -> LeaseLost:

@@ -86,7 +86,13 @@ def bury(engine: Engine) -> None:
             while left:
                 some = lowest(left, _AT_ONCE)
                 left = left - some
-                _bury(engine, delivery, group, dying._replace(offsets=some))
+                try:
+                    _bury(engine, delivery, group, dying._replace(offsets=some))
+                except PenstockError:
+                    if left:  # the others are tried again
+                        with engine.lock:
+                            engine.deliveries.dying.appendleft((delivery, group, dying._replace(offsets=left)))
+                    raise
 
 
 def _bury(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
@@ -96,6 +102,8 @@ def _bury(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -
         desk = delivery.desks.get(group.name)
         if topic.deleting or topic.delivery is not delivery or desk is None or desk.group is not group:
             return  # there is nobody any more whom it could concern
+        if group.is_void(dying):
+            return  # the group was moved: they are not dying any more
         try:
             if letters is not None:
                 engine.append_internal(topic.name + DEAD_LETTERS, letters, now_us, protect_unacked=True)
@@ -177,10 +185,16 @@ def dead_letters_topic(name: str) -> str:
     return name if name.endswith(DEAD_LETTERS) else name + DEAD_LETTERS
 
 
+def _find_topic(engine: Engine, name: str) -> Topic | None:
+    """The topic of the dead letters, if any message has died; there must be one of the two topics."""
+    found = engine.catalog.by_name.get(dead_letters_topic(name))
+    return found if found is not None or not engine.topic(name.removesuffix(DEAD_LETTERS)) else None
+
+
 def list_dead_letters(engine: Engine, topic_name: str) -> Iterator[DeadLetter]:
     """The dead letters of a topic that were neither redriven nor purged, oldest first."""
     with engine.lock:
-        topic = engine.catalog.by_name.get(dead_letters_topic(topic_name))
+        topic = _find_topic(engine, topic_name)
         partitions = topic.partitions if topic is not None else []
     for partition in partitions:
         for message in LogReader(engine, partition.messages).messages(Window()):
@@ -280,7 +294,7 @@ def purge(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] 
 def _until_now(engine: Engine, topic_name: str) -> Iterator[DeadLetter]:
     name = dead_letters_topic(topic_name)
     with engine.lock:
-        topic = engine.catalog.by_name.get(name)
+        topic = _find_topic(engine, topic_name)
         ends = [partition.messages.committed_end for partition in topic.partitions] if topic is not None else []
     for letter in list_dead_letters(engine, name):
         if letter.id.offset < ends[letter.id.partition]:

@@ -55,12 +55,15 @@ def cancel_delayed(engine: Engine, identity: MessageId) -> bool:
     delivery, message = _find(engine, identity)
     with engine.lock:
         due_us = _hold(engine, delivery, message)
-        if due_us is None:
-            return False
-        event = Event(EventKind.CANCELLED, engine.clock.wall_us(), identity.offset, 1, detail=str(due_us))
-        commit = engine.log_events(delivery.topic, [(identity.partition, event)])
-    engine.journal.wait(commit)
-    return True
+        commit = engine.journal.latest_commit()  # if somebody else is cancelling it
+        if due_us is not None:
+            event = Event(EventKind.CANCELLED, engine.clock.wall_us(), identity.offset, 1, detail=str(due_us))
+            commit = engine.log_events(delivery.topic, [(identity.partition, event)])
+    if commit is not None:
+        engine.journal.wait(commit)
+    with engine.lock:
+        state = delivery.topic.partitions[identity.partition].delivery_state()
+        return message.deliver_at_us is not None and identity.offset in state.withdrawn
 
 
 def reschedule_delayed(

@@ -78,7 +78,9 @@ class Deliveries:
                     self._new_lease_id,
                 )
                 topic.delivery.time_changed()
-                return topic.delivery
+            if any(progress.settings.archived for progress in topic.partitions[0].delivery_state().groups.values()):
+                self._show_archive(topic.delivery)
+            return topic.delivery
 
     def open_group(
         self, topic_name: str, group: str, start: str | Time = "earliest", settings: GroupSettings | None = None
@@ -132,21 +134,26 @@ class Deliveries:
             with self._engine.lock:
                 if group in delivery.topic.partitions[0].delivery_state().groups:
                     raise GroupInUse(f"the group {group!r} of {topic_name} exists: a replay needs a fresh one")
-                missing = [
-                    [] if delivery.archived else [segment for segment in part.messages.segments if segment.archived]
-                    for part in delivery.topic.partitions
-                ]
-            columns = [
-                list(segment_columns(self._engine, partition.messages, segments, index.by_key))
-                for partition, segments, index in zip(delivery.topic.partitions, missing, delivery.indexes, strict=True)
-            ]
-            with self._engine.lock:
-                if not delivery.archived:
-                    for index, found in zip(delivery.indexes, columns, strict=True):
-                        index.add_below(found)
-                    delivery.archived = True
+            self._show_archive(delivery)
             settings = [GroupSettings(until=end, rate=rate, archived=True) for _, end in windows]
             self._create(delivery, group, [start for start, _ in windows], settings, left_out)
+
+    def _show_archive(self, delivery: TopicDelivery) -> None:
+        """Have the indexes know what is in the archive too; replays get it."""
+        with self._engine.lock:
+            missing = [
+                [] if delivery.archived else [segment for segment in part.messages.segments if segment.archived]
+                for part in delivery.topic.partitions
+            ]
+        columns = [
+            list(segment_columns(self._engine, partition.messages, segments, index.by_key))
+            for partition, segments, index in zip(delivery.topic.partitions, missing, delivery.indexes, strict=True)
+        ]
+        with self._engine.lock:
+            if not delivery.archived:
+                for index, found in zip(delivery.indexes, columns, strict=True):
+                    index.add_below(found)
+                delivery.archived = True
 
     def _offsets(self, topic: Topic, start: str | Time) -> list[int]:
         """Where a group begins, partition by partition."""
@@ -164,7 +171,7 @@ class Deliveries:
         """A group that exists."""
         with self._engine.lock:
             topic = self._engine.topic(topic_name)
-            if group not in topic.partitions[0].delivery_state().groups:
+            if not isinstance(group, str) or group not in topic.partitions[0].delivery_state().groups:
                 raise GroupNotFound(f"{topic_name} has no group {group!r}")
         return self.open_group(topic_name, group)
 

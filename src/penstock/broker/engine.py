@@ -22,7 +22,7 @@ from penstock.broker.guard import DiskGuard
 from penstock.broker.recovery import Recovered, delete_logs, recover
 from penstock.broker.retention import apply_event
 from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
-from penstock.broker.schedules import Schedules
+from penstock.broker.schedules import TOPIC, Schedules
 from penstock.broker.topics import Log, Topic
 from penstock.journal import Commit, Journal
 from penstock.journal.files import JournalFile
@@ -265,14 +265,14 @@ class Engine:
 
     def topic(self, name: str) -> Topic:
         """The topic of a name; under the state lock."""
-        found = self.catalog.by_name.get(name)
+        found = self.catalog.by_name.get(name) if isinstance(name, str) else None
         if found is None:
             raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
         return found
 
     def create_topic(self, name: str, options: dict[str, object]) -> Commit:
         """Make a topic by hand, with options of its own."""
-        check_topic_name(name)
+        _check_not_reserved(check_topic_name(name))
         config = TopicConfig.parse(options, self.config.topic_defaults)
         now_us = self.clock.wall_us()
         with self.lock:
@@ -291,6 +291,7 @@ class Engine:
             topic = self.topic(name)
             if topic.deleting:
                 raise TopicNotFound(f"the topic {name!r} is being deleted")
+            _check_not_reserved(name)
             topic.deleting = True
             record = TopicRecord(name, None, topic.offset_floor())
 
@@ -315,7 +316,8 @@ class Engine:
             if partition is not None:
                 check_partition(name, config.partitions, partition)
         if topic is None:
-            self._create(check_topic_name(name), self.config.topic_defaults, now_us)
+            _check_not_reserved(check_topic_name(name))
+            self._create(name, self.config.topic_defaults, now_us)
             return self.catalog.by_name[name]
         if topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
@@ -483,3 +485,8 @@ class Engine:
         self._checkpoint_lock = threading.Lock()
         self.closed = self._released = True
         self.storage.close()
+
+
+def _check_not_reserved(name: str) -> None:
+    if name == TOPIC:
+        raise InvalidArgument(f"the topic {name} is the broker's own: schedules are made and removed by their names")

@@ -53,9 +53,10 @@ def replay_to_function(
     """Call the function with every message of the window, acked, dead and archived ones too; how many."""
     count = 0
     started_s = time.monotonic()
-    for _, reader in _readers(engine, topic_name, partition):
+    for number, reader in _readers(engine, topic_name, partition):
+        withdrawn = _withdrawn(engine, topic_name, number)
         for message in reader.messages(window):
-            if chosen is not None and not chosen(message):
+            if message.offset in withdrawn or (chosen is not None and not chosen(message)):
                 continue
             if rate is not None:
                 ahead_s = count / rate - (time.monotonic() - started_s)
@@ -83,13 +84,19 @@ def replay_to_group(
     for number, reader in _readers(engine, topic_name, None):
         found = Offsets()
         if partition is None or number == partition:
-            found = _find(reader, window, chosen)
+            found = _find(reader, window, chosen) - _withdrawn(engine, topic_name, number)
         start, end = (found.min(), found.max() + 1) if found else (0, 0)
         windows.append((start, end))
         left_out.append(from_range(start, end) - found)
         count += len(found)
     engine.deliveries.create_replay(topic_name, group, windows, left_out, rate)
     return count
+
+
+def _withdrawn(engine: Engine, topic_name: str, number: int) -> Offsets:
+    """What was cancelled, purged or redriven: it is not to be delivered to anybody."""
+    with engine.lock:
+        return Offsets(engine.topic(topic_name).partitions[number].delivery_state().withdrawn)
 
 
 def _find(reader: LogReader, window: Window, chosen: Choice | None) -> Offsets:

@@ -43,8 +43,7 @@ def _retain_topic(engine: Engine, topic: Topic) -> int:
     gone = 0
     try:
         for log, segment in expired:
-            _let_go(engine, topic, log, segment, now_us)
-            gone += 1
+            gone += _let_go(engine, topic, log, segment, now_us)
     except TopicNotFound:
         pass  # it was deleted meanwhile, with all its segments
     except OSError as error:
@@ -121,7 +120,8 @@ def apply_event(log: Log, event: Event) -> list[str]:
     return []
 
 
-def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> None:
+def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> bool:
+    """Move or remove a segment, unless somebody came to need it meanwhile; whether it went."""
     place = (topic.name, log.table, log.partition, segment.base)
     kind = EventKind.REMOVED
     if topic.config.archive is not None:
@@ -132,6 +132,9 @@ def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us
     with engine.lock:
         if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
             engine.doomed += apply_event(log, event)
-            return
+            return True
+        if _is_protected(topic, log, segment, now_us):
+            return False
         commit = engine.log_events(topic, [(log.partition, event)])
     engine.journal.wait(commit)
+    return True

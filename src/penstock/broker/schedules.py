@@ -6,6 +6,7 @@ commit: after a crash it has fired or it has not. What was missed while the brok
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 from array import array
@@ -74,9 +75,10 @@ class Schedules:
             try:
                 for message in LogReader(self._engine, partition.messages).messages(Window()):
                     if partition.state is None or message.offset not in partition.state.withdrawn:
-                        schedule = _decode(message.value)
-                        known[schedule.name] = (schedule, message.offset)
-            except (CorruptData, msgspec.MsgspecError) as error:  # everything else must go on without them
+                        with contextlib.suppress(msgspec.MsgspecError):  # somebody published something else there
+                            schedule = _decode(message.value)
+                            known[schedule.name] = (schedule, message.offset)
+            except CorruptData as error:  # everything else must go on without them
                 _log.error("schedules are missing: %s", error)
         self._known = known
         self._alarms = [(schedule.next_us, name) for name, (schedule, _) in known.items() if schedule.next_us]
@@ -163,7 +165,7 @@ class Schedules:
         return self._engine.log_events(topic, [(0, event)])
 
     def _find(self, name: str) -> Schedule:
-        found = self._known.get(name)
+        found = self._known.get(name) if isinstance(name, str) else None
         if found is None:
             raise ScheduleNotFound(f"there is no schedule {name!r}")
         return found[0]

@@ -107,7 +107,9 @@ class TopicDelivery:
         if seat.consumer in desk.seats:
             raise GroupInUse(f"the group {seat.group!r} of {self.topic.name} has a consumer {seat.consumer!r} already")
         desk.seats[seat.consumer] = seat
-        if seat.mode == "assigned":
+        if seat.mode == "shared":
+            desk.assignment = None  # of those who were here before
+        else:
             if desk.assignment is None:
                 desk.assignment = Assignment(len(self.topic.partitions))
             desk.assignment.join(seat.consumer, now.monotonic_s, seat.session_timeout_s)
@@ -123,6 +125,9 @@ class TopicDelivery:
         if desk.assignment is not None:
             desk.assignment.leave(seat.consumer)
             self._wake_all(desk)
+        for waiter in [waiter for waiter in desk.waiters if seat in waiter.seats_in(self)]:
+            desk.waiters.remove(waiter)
+            waiter.served(self, None, [])
         self.serve(now)
 
     def heartbeat(self, seat: Seat, now: Moment) -> None:
@@ -143,13 +148,13 @@ class TopicDelivery:
     def _fetch(self, seat: Seat, max_messages: int, now: Moment) -> list[Pick]:
         desk = self._desk_of(seat)
         group = desk.group
-        room = min(max_messages, seat.max_in_flight - group.leases.in_flight[seat.consumer])
-        if room <= 0:
-            return []
         owned = None
         if desk.assignment is not None:
             self.heartbeat(seat, now)
             owned = desk.assignment.owned(seat.consumer)
+        room = min(max_messages, seat.max_in_flight - group.leases.in_flight[seat.consumer])
+        if room <= 0:
+            return []
         picks, events = group.fetch(now, seat.consumer, room, seat.visibility_s, owned)
         if picks:
             self._log(self.topic, events)
@@ -308,7 +313,8 @@ class TopicDelivery:
         elif event.kind in _WITHDRAWN or event.kind in _GONE:
             index.uncover(offsets)
             for desk in self.desks.values():
-                desk.group.claims[partition].withdraw(offsets)
+                if not (event.kind == EventKind.ARCHIVED and desk.group.settings.archived):
+                    desk.group.withdraw(partition, offsets)
 
     def refused(self, partition: int, event: Event) -> None:
         """An event was not written: undo what was done for it."""

@@ -64,7 +64,7 @@ class Trace(msgspec.Struct, frozen=True):
                 f"until {to_datetime(line.due_us):%Y-%m-%d %H:%M:%S.%f}" if line.due_us else "",
                 line.cause or "",
             ]
-            shown.append("  " + "  ".join(part for part in parts if part))
+            shown.append("  " + "  ".join(part for part in parts if part).rstrip())
         if self.retained_until is not None:
             shown.append(f"  retained until {self.retained_until:%Y-%m-%d %H:%M:%S}")
         return "\n".join(shown)

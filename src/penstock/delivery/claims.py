@@ -55,11 +55,11 @@ class Claims:
         self._keys = KeyOrder(self.index) if self.index.by_key else None
         self.held = 0  # leased, or settled and not committed yet
         self.lapsing = self.index.lapsed & self.progress.pending(self.end())
-        for offset, due_us in sorted(self.progress.waiting.items()):
+        for offset, due_us in sorted(self.progress.waiting.items(), key=lambda item: -item[1]):
             if offset not in self.lapsing:
                 self.retry_at(Offsets([offset]), due_us)
             if self._keys is not None:
-                self._keys.claim(0, offset)
+                self._keys.reserve(offset)
 
     def lanes(self) -> list[int]:
         """The lanes in which something may be ready, best first."""

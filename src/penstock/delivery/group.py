@@ -367,9 +367,17 @@ class Group:
 
     def give_up(self, partition: int, offsets: Offsets) -> None:
         """What was to be settled could not be: it is ready again."""
-        self.claims[partition].held -= len(offsets)
-        self.claims[partition].give_back(offsets)
+        claims = self.claims[partition]
+        claims.held = max(0, claims.held - len(offsets))  # a move that was refused with them has let go of all
+        claims.give_back(offsets)
         self._awake.add(partition)
+
+    def withdraw(self, partition: int, offsets: Offsets) -> None:
+        """They are done for everybody, also for those who hold them."""
+        claims = self.claims[partition]
+        for lease in self.leases.held_by(partition=partition):
+            claims.held -= len(self.leases.take(lease, offsets))
+        claims.withdraw(offsets)
 
     def wake(self, partition: int) -> None:
         """Something may be ready in a partition."""

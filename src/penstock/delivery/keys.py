@@ -37,6 +37,15 @@ class KeyOrder:
         self.parked_count += 1
         return False
 
+    def reserve(self, offset: int) -> None:
+        """Keep the key of a failed message for it, after a restart; the one that waits for longest is asked first.
+
+        Others of its key may have failed before, and were overtaken when they could be tried again.
+        """
+        key = self._index.key_of(offset)
+        if key:
+            self._busy.setdefault(key, offset)
+
     def free(self, offset: int, done: Offsets) -> Offsets:
         """A message is done or was given back: the first that wait for its key, one of each lane, wait no longer.
 

@@ -92,7 +92,7 @@ class Progress:
 
     def pending(self, end: int) -> Offsets:
         """What is not done of everything before `end`."""
-        return from_range(self.floor, end) - self.done
+        return from_range(self.floor, self._within(end)) - self.done
 
     def undone(self, offsets: Offsets) -> Offsets:
         """Those of them that are not done."""
@@ -103,7 +103,7 @@ class Progress:
 
     def backlog(self, end: int) -> int:
         """How many messages before `end` are not done."""
-        return max(0, end - self.floor) - len(self.done)
+        return max(0, self._within(end) - self.floor) - len(self.done)
 
     def finish(self, offsets: Offsets, reason: str) -> None:
         """They are done, unless they were before."""
@@ -113,6 +113,8 @@ class Progress:
         if not new:
             return
         self.done |= new
+        if reason == "dead":
+            self.counts.update(dict.fromkeys(new - self.touched, _NEVER))  # else it would count as delivered once
         self.touched -= new
         setattr(self.tally, reason, getattr(self.tally, reason) + len(new))
         self._forget(new, keep_counts=reason == "dead")
@@ -156,6 +158,9 @@ class Progress:
         progress.tally = state.tally
         return progress
 
+    def _within(self, end: int) -> int:
+        return end if self.settings.until is None else min(end, self.settings.until)
+
     def _delivered(self, offsets: Offsets, attempt: int) -> None:
         offsets = self.undone(offsets)
         self.touched |= offsets
@@ -185,10 +190,12 @@ class Progress:
             self.floor = first
         self.done -= again
         self.dead -= again
-        self.touched |= again
         self.tally.dead -= len(again)
         for offset in again:
-            self.counts[offset] = (self.counts.get(offset, _ONCE)[0], 0)
+            deliveries, _ = self.counts.pop(offset, _ONCE)
+            if deliveries:
+                self.touched.add(offset)
+                self.counts[offset] = (deliveries, 0)
 
     def _forget(self, offsets: Offsets, keep_counts: bool = False) -> None:
         if not keep_counts:

@@ -1,0 +1,264 @@
+"""Dead letters: what they tell, how they come back, and how they go for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.broker import dead_letters as module
+from penstock.testing import MemoryStorage, VirtualClock
+
+
+@pytest.fixture
+def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
+    with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
+        yield opened
+
+
+def kill(broker: penstock.Broker, count: int, group: str = "g") -> None:
+    """So many new messages that the group gives up."""
+    broker.publish_many("t", [f"{n}" for n in range(count)])
+    with broker.consumer("t", group, max_in_flight=5000) as consumer:
+        consumer.kill(consumer.receive(count), "cannot")
+
+
+def origins(broker: penstock.Broker) -> list[int]:
+    return [letter.origin.offset for letter in broker.dead_letters("t")]
+
+
+def test_Q7_a_dead_letter_is_the_whole_message_with_its_lineage(broker: penstock.Broker, clock: VirtualClock) -> None:
+    published = broker.publish("t", "v", key="k", headers={"a": "b"}, priority="high")
+    (stored,) = broker.read("t")
+    with broker.consumer("t", "g", name="worker") as consumer:
+        consumer.receive()[0].fail("first", delay=1)
+        clock.advance(1)
+        consumer.receive()[0].release()
+        consumer.receive()[0].kill("broken for good")
+    (letter,) = broker.dead_letters("t")
+    assert str(letter.id) == "t.dlq/0/0"
+    assert (letter.origin, letter.group, letter.cause, letter.consumer) == (published, "g", "broken for good", "worker")
+    assert (letter.value, letter.key, letter.headers, letter.priority) == (b"v", b"k", {"a": "b"}, 64)
+    assert (letter.deliveries, letter.failures) == (3, 1)
+    assert letter.published_at == stored.timestamp < letter.died_at
+    kinds = [line.split()[1] for line in letter.history]
+    assert kinds == ["delivered", "failed", "delivered", "released", "delivered"]
+    assert "worker first" in letter.history[1]
+    assert broker.dead_letter("t.dlq/0/0") == broker.dead_letter(letter.id) == letter
+    assert broker.dead_letters("t.dlq") == [letter]
+
+
+def test_Q7_dead_letters_survive_a_restart_and_settling(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        kill(broker, 3)
+        before = broker.dead_letters("t")
+        broker.settle()
+        assert broker.dead_letters("t") == before
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert broker.dead_letters("t") == before
+        assert broker.group("t", "g").dead == 3
+        assert broker.consumer("t", "g").receive() == []
+        assert broker.redrive("t").redriven == 3
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert broker.dead_letters("t") == []
+        assert broker.group("t", "g").ready == 3
+
+
+def test_redrive_goes_back_in_place_to_the_group_that_gave_up(broker: penstock.Broker) -> None:
+    broker.publish_many("t", ["a", "b", "c"])
+    with broker.consumer("t", "g") as consumer, broker.consumer("t", "other") as other:
+        messages = consumer.receive()
+        other.ack(other.receive())
+        messages[0].fail("once", delay=0)
+        (first,) = consumer.receive()
+        consumer.kill([first, messages[1]], "no")
+        messages[2].ack()
+        report = broker.redrive("t")
+        assert (report.selected, report.redriven, report.copied, report.skipped) == (2, 2, 0, 0)
+        assert other.receive() == []
+        again = consumer.receive()
+        assert [(message.id.offset, message.deliveries, message.failures) for message in again] == [
+            (0, 3, 0),
+            (1, 2, 0),
+        ]
+        consumer.ack(again)
+    info = broker.group("t", "g")
+    assert (info.published, info.acked, info.dead) == (3, 3, 0)
+    assert broker.dead_letters("t") == []
+
+
+def test_Q8_redriving_twice_moves_once(broker: penstock.Broker) -> None:
+    kill(broker, 1200)
+    with ThreadPoolExecutor(4) as pool:
+        reports = [job.result() for job in [pool.submit(broker.redrive, "t") for _ in range(4)]]
+    assert sum(report.redriven for report in reports) == 1200
+    assert sum(report.copied for report in reports) == 0
+    assert broker.redrive("t").selected == 0
+    assert broker.group("t", "g").ready == 1200
+
+
+def test_Q8_one_that_is_stopped_in_the_middle_goes_on_where_it_was(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill(broker, 1200)
+    real, calls = module._redrive_some, []
+
+    def stop(*arguments: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    monkeypatch.setattr(module, "_redrive_some", stop)
+    with pytest.raises(KeyboardInterrupt):
+        broker.redrive("t")
+    monkeypatch.undo()
+    assert broker.group("t", "g").ready == 500
+    assert broker.redrive("t").redriven == 700
+    assert broker.group("t", "g").ready == 1200
+
+
+def test_redrive_takes_a_filter_a_dry_run_and_a_rate(broker: penstock.Broker) -> None:
+    kill(broker, 10)
+
+    def even(letter: penstock.DeadLetter) -> bool:
+        return letter.origin.offset % 2 == 0
+
+    report = broker.redrive("t", filter=even, dry_run=True)
+    assert (report.selected, report.redriven, report.dry_run) == (5, 0, True)
+    assert len(origins(broker)) == 10
+    assert broker.redrive("t", filter=even, rate=200).redriven == 5
+    assert origins(broker) == [1, 3, 5, 7, 9]
+
+
+def test_redrive_to_another_topic_publishes_copies(broker: penstock.Broker) -> None:
+    broker.publish("t", "v", key="k", headers={"a": "b"}, priority="low")
+    with broker.consumer("t", "g") as consumer:
+        consumer.receive()[0].kill("no")
+    report = broker.redrive("t", to="repaired")
+    assert (report.redriven, report.copied) == (0, 1)
+    (copy,) = broker.read("repaired")
+    assert (copy.value, copy.key, copy.priority) == (b"v", b"k", 192)
+    assert copy.headers == {"a": "b", "penstock-origin": "t/0/0"}
+    assert broker.group("t", "g").dead == 1
+    assert broker.redrive("t", to="repaired").selected == 0
+
+
+def test_redrive_copies_when_the_group_is_deleted(broker: penstock.Broker) -> None:
+    kill(broker, 2)
+    broker.delete_group("t", "g")
+    assert broker.redrive("t").copied == 2
+    assert [message.value for message in broker.read("t")] == [b"0", b"1", b"0", b"1"]
+
+
+def test_redrive_copies_when_the_original_is_gone(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", retention_age="1d")
+    kill(broker, 2)
+    broker.settle()
+    clock.advance(3 * 86400)
+    broker.retain()
+    assert list(broker.read("t")) == []
+    assert origins(broker) == [0, 1]
+    assert broker.redrive("t").copied == 2
+    assert [message.value for message in broker.consumer("t", "g").receive()] == [b"0", b"1"]
+
+
+def test_purged_letters_are_gone_for_good(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        kill(broker, 6)
+        assert broker.purge_dead_letters("t", filter=lambda letter: letter.value < b"4") == 4
+        with pytest.raises(penstock.MessageNotFound, match="redriven or purged"):
+            broker.dead_letter("t.dlq/0/0")
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert origins(broker) == [4, 5]
+        assert [message.value for message in broker.consumer("t.dlq", "g").receive()] == [b"4", b"5"]
+        assert broker.purge_dead_letters("t") == 2
+        assert broker.purge_dead_letters("t") == broker.redrive("t").selected == 0
+        assert broker.group("t", "g").dead == 6
+
+
+def test_dead_letters_die_no_further(broker: penstock.Broker, clock: VirtualClock) -> None:
+    kill(broker, 1)
+    with broker.consumer("t.dlq", "menders") as consumer:
+        for failures in range(10):
+            (message,) = consumer.receive()
+            assert message.failures == failures
+            with pytest.raises(penstock.InvalidArgument, match="die no further"):
+                message.kill("no")
+            message.fail("still broken")
+            clock.advance(60)
+    assert sorted(topic.name for topic in broker.topics()) == ["t", "t.dlq"]
+
+
+def test_a_consumer_of_both_may_kill_what_is_alive(broker: penstock.Broker) -> None:
+    kill(broker, 1)
+    broker.publish("t", "x")
+    with broker.consumer(["t", "t.dlq"], "h") as consumer:
+        received = [message for _ in range(3) for message in consumer.receive()]
+        consumer.kill([message for message in received if message.topic == "t"], "no")
+    assert broker.group("t", "h").dead == 2
+
+
+def test_a_letter_published_by_hand_is_shown_and_redriven(broker: penstock.Broker) -> None:
+    broker.publish("t.dlq", "by hand", headers={"a": "b"})
+    (letter,) = broker.dead_letters("t")
+    assert (letter.value, letter.cause, letter.headers) == (b"by hand", "published by hand", {"a": "b"})
+    assert broker.redrive("t", to="t").copied == 1
+    assert [message.value for message in broker.read("t")] == [b"by hand"]
+
+
+def test_thousands_may_die_at_once(broker: penstock.Broker) -> None:
+    kill(broker, 1700)
+    assert origins(broker) == list(range(1700))
+    assert len(broker.dead_letters("t", limit=7)) == 7
+
+
+def test_letters_that_cannot_be_written_are_tried_again(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = broker.engine.append_internal, []
+
+    def refuse_once(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise penstock.Overloaded("not now")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(broker.engine, "append_internal", refuse_once)
+    with pytest.raises(penstock.Overloaded):
+        kill(broker, 1200)
+    module.bury(broker.engine)
+    broker.engine.journal.flush()
+    info = broker.group("t", "g")
+    assert (info.ready, info.leased, info.dead) == (500, 0, 700)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda b: b.dead_letters("unknown"), penstock.TopicNotFound),
+        (lambda b: b.redrive("unknown"), penstock.TopicNotFound),
+        (lambda b: b.purge_dead_letters("unknown.dlq"), penstock.TopicNotFound),
+        (lambda b: b.dead_letters(5), penstock.InvalidArgument),
+        (lambda b: b.dead_letters("t", limit=-1), penstock.InvalidArgument),
+        (lambda b: b.dead_letters("t", limit="all"), penstock.InvalidArgument),
+        (lambda b: b.dead_letter("t/0/0"), penstock.MessageNotFound),
+        (lambda b: b.dead_letter("t.dlq/0/9"), penstock.MessageNotFound),
+        (lambda b: b.dead_letter("t.dlq/7/0"), penstock.MessageNotFound),
+        (lambda b: b.dead_letter(5), penstock.InvalidArgument),
+        (lambda b: b.redrive("t", rate=0), penstock.InvalidArgument),
+        (lambda b: b.redrive("t", rate="fast"), penstock.InvalidArgument),
+        (lambda b: b.redrive("t", to="t.dlq"), penstock.InvalidArgument),
+        (lambda b: b.redrive("t", to="bad name"), penstock.InvalidArgument),
+    ],
+)
+def test_wrong_arguments_are_refused(broker: penstock.Broker, call: Any, error: type[Exception]) -> None:
+    kill(broker, 1)
+    with pytest.raises(error):
+        call(broker)
+    assert origins(broker) == [0]

@@ -1,0 +1,89 @@
+"""Flow control: how much is out at once, and when a topic takes no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import penstock
+from penstock.testing import MemoryStorage, VirtualClock
+
+
+@pytest.fixture
+def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
+    with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
+        yield opened
+
+
+def test_a_consumer_holds_at_most_its_limit(broker: penstock.Broker) -> None:
+    broker.publish_many("t", ["x"] * 30)
+    with broker.consumer("t", "g", max_in_flight=5) as small, broker.consumer("t", "g", max_in_flight=7) as large:
+        held = small.receive(100)
+        assert (len(held), len(large.receive(4)), len(large.receive(100))) == (5, 4, 3)
+        assert small.receive() == large.receive() == []
+        small.ack(held[:2])
+        held[2].release()
+        held[3].fail("x", delay=60)
+        assert len(small.receive()) == 4
+        assert {member.in_flight for member in broker.group("t", "g").members} == {5, 7}
+
+
+def test_a_group_holds_at_most_its_limit_whoever_asks(broker: penstock.Broker) -> None:
+    broker.create_topic("t", partitions=3)
+    broker.publish_many("t", ["x"] * 30)
+    broker.create_group("t", "g", max_in_flight=6)
+    with broker.consumer("t", "g") as one, broker.consumer("t", "g") as two, broker.consumer("t", "other") as other:
+        held = one.receive(4)
+        assert (len(held), len(two.receive()), one.receive()) == (4, 2, [])
+        assert len(other.receive()) == 30
+        one.ack(held[:3])
+        assert len(two.receive()) == 3
+        assert broker.group("t", "g").leased == 6
+
+
+def test_a_loop_is_bounded_too(broker: penstock.Broker) -> None:
+    broker.publish_many("t", ["x"] * 30)
+    with broker.consumer("t", "g", max_in_flight=3) as consumer:
+        next(iter(consumer))
+        assert broker.group("t", "g").leased <= 3
+
+
+def test_a_topic_with_too_large_a_backlog_refuses_at_once_and_recovers(broker: penstock.Broker) -> None:
+    broker.create_topic("t", max_backlog=5)
+    broker.publish_many("t", ["x"] * 4)
+    with pytest.raises(penstock.Overloaded, match=r"backlog of 4 messages; the limit is 5 \(max_backlog\)"):
+        broker.publish_many("t", ["y", "y"])
+    broker.publish("t", "x")
+    with pytest.raises(penstock.Overloaded):
+        broker.publish("t", "y")
+    with broker.consumer("t", "fast") as fast, broker.consumer("t", "slow") as slow:
+        fast.ack(fast.receive())
+        with pytest.raises(penstock.Overloaded):
+            broker.publish("t", "y")
+        held = slow.receive()
+        with pytest.raises(penstock.Overloaded):
+            broker.publish("t", "y")
+        held[0].ack()
+        broker.publish("t", "z")
+        with pytest.raises(penstock.Overloaded):
+            broker.publish("t", "y")
+        held[1].kill("no")
+        broker.publish("t", "z")
+    assert b"y" not in [message.value for message in broker.read("t")]
+    broker.delete_group("t", "slow")
+    broker.publish_many("t", ["z"] * 3)
+
+
+def test_the_backlog_is_known_after_a_restart(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.create_topic("t", max_backlog=3, partitions=2)
+        broker.publish_many("t", ["x"] * 3)
+        with broker.consumer("t", "g") as consumer:
+            consumer.ack(consumer.receive(2))
+        broker.settle()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.publish_many("t", ["x", "x"])
+        with pytest.raises(penstock.Overloaded):
+            broker.publish("t", "x")

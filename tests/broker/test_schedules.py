@@ -1,0 +1,205 @@
+"""Schedules: published again and again, once for each time that comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.testing import MemoryStorage, VirtualClock
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
+    with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
+        yield opened
+
+
+def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
+    """Let time pass, and have what it publishes committed."""
+    clock.advance(seconds)
+    with broker.engine.lock:
+        broker.engine.keep_time()
+    broker.engine.journal.flush()
+
+
+def published(broker: penstock.Broker) -> list[bytes]:
+    return [message.value for message in broker.read("t")] if any(t.name == "t" for t in broker.topics()) else []
+
+
+def test_it_fires_once_for_each_time(broker: penstock.Broker, clock: VirtualClock) -> None:
+    made = broker.schedule(
+        "hourly", "0 * * * *", "t", "tick", key="k", headers={"a": "b"}, priority="low", expires_in="1d"
+    )
+    assert made.next_at == datetime(2026, 1, 1, 1, tzinfo=UTC)
+    for hours in range(1, 4):
+        pass_time(broker, clock, HOUR_S - 1)
+        assert len(published(broker)) == hours - 1
+        pass_time(broker, clock, 1)
+        pass_time(broker, clock, 0)
+        assert len(published(broker)) == hours
+    message = next(broker.read("t"))
+    assert (message.value, message.key, message.headers, message.priority) == (b"tick", b"k", {"a": "b"}, 192)
+    (schedule,) = broker.schedules()
+    assert (schedule.name, schedule.cron, schedule.topic, schedule.paused) == ("hourly", "0 * * * *", "t", False)
+    assert schedule.next_at == datetime(2026, 1, 1, 4, tzinfo=UTC)
+
+
+def test_the_time_zone_is_that_of_the_schedule(broker: penstock.Broker) -> None:
+    assert broker.schedule("b", "0 9 * 7 *", "t", "x", zone="Europe/Berlin").next_at == datetime(
+        2026, 7, 1, 7, tzinfo=UTC
+    )
+    assert broker.schedule("n", "0 9 1 1 *", "t", "x", zone="America/New_York").next_at == datetime(
+        2026, 1, 1, 14, tzinfo=UTC
+    )
+
+
+def test_T3_what_was_missed_is_published_once(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.schedule("hourly", "0 * * * *", "t", "tick")
+        pass_time(broker, clock, HOUR_S)
+    clock.advance(10 * HOUR_S)
+    for _ in range(2):
+        with penstock.open(storage=storage, clock=clock) as broker:
+            pass_time(broker, clock, 0)
+            assert published(broker) == [b"tick"] * 2
+            assert broker.schedules()[0].next_at == datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_the_same_name_replaces(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.schedule("s", "* * * * *", "t", "old")
+    broker.schedule("s", "0 * * * *", "t", "new")
+    pass_time(broker, clock, 120)
+    assert published(broker) == []
+    pass_time(broker, clock, HOUR_S)
+    assert published(broker) == [b"new"]
+    assert len(broker.schedules()) == 1
+
+
+def test_paused_ones_do_not_fire_and_missed_times_are_not_made_up_for(
+    broker: penstock.Broker, clock: VirtualClock
+) -> None:
+    broker.schedule("s", "0 * * * *", "t", "x")
+    paused = broker.pause_schedule("s")
+    assert (paused.paused, paused.next_at) == (True, None)
+    pass_time(broker, clock, 5 * HOUR_S)
+    assert published(broker) == []
+    assert broker.resume_schedule("s").next_at == datetime(2026, 1, 1, 6, tzinfo=UTC)
+    pass_time(broker, clock, 0)
+    assert published(broker) == []
+    pass_time(broker, clock, HOUR_S)
+    assert published(broker) == [b"x"]
+
+
+@pytest.mark.parametrize("settle", [False, True])
+def test_T3_schedules_survive_a_restart_and_retention(clock: VirtualClock, settle: bool) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock, topic_defaults={"retention_age": "1h", "partitions": 4}) as broker:
+        broker.schedule("yearly", "0 0 1 1 *", "t", "year")
+        broker.schedule("paused", "0 0 1 1 *", "t", "never")
+        broker.schedule("removed", "0 0 1 1 *", "t", "never")
+        broker.pause_schedule("paused")
+        broker.remove_schedule("removed")
+        if settle:
+            broker.settle()
+        clock.advance(30 * 86400)
+        broker.retain()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert [(schedule.name, schedule.paused) for schedule in broker.schedules()] == [
+            ("paused", True),
+            ("yearly", False),
+        ]
+        broker.settle()
+        broker.retain()
+        pass_time(broker, clock, 336 * 86400)
+        assert published(broker) == [b"year"]
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert broker.schedules()[1].next_at == datetime(2028, 1, 1, tzinfo=UTC)
+
+
+def test_a_removed_one_never_fires_again(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.schedule("s", "* * * * *", "t", "x")
+    broker.remove_schedule("s")
+    pass_time(broker, clock, 600)
+    assert published(broker) == broker.schedules() == []
+
+
+def test_a_full_topic_gets_it_when_there_is_room(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", max_backlog=1)
+    broker.publish("t", "full")
+    consumer = broker.consumer("t", "g")
+    broker.schedule("s", "0 * * * *", "t", "x")
+    pass_time(broker, clock, HOUR_S)
+    assert len(published(broker)) == 1
+    consumer.ack(consumer.receive())
+    pass_time(broker, clock, 2)
+    assert published(broker) == [b"full", b"x"]
+    assert broker.schedules()[0].next_at == datetime(2026, 1, 1, 2, tzinfo=UTC)
+
+
+def test_the_topic_of_the_schedules_is_the_brokers_own(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        for make in (broker.create_topic, lambda name: broker.publish(name, "x"), lambda n: broker.consumer(n, "g")):
+            with pytest.raises(penstock.InvalidArgument, match="the broker's own"):
+                make("penstock.schedules")
+        broker.schedule("a", "0 * * * *", "t", "x")
+        with pytest.raises(penstock.InvalidArgument, match="the broker's own"):
+            broker.delete_topic("penstock.schedules")
+        broker.publish("penstock.schedules", "not a schedule")
+        broker.schedule("b", "0 * * * *", "t", "x")
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert [schedule.name for schedule in broker.schedules()] == ["a", "b"]
+
+
+def test_a_real_clock_fires_by_itself() -> None:
+    with penstock.open(storage=MemoryStorage()) as broker, broker.consumer("t", "g") as consumer:
+        broker.schedule("s", "* * * * *", "t", "x")
+        with broker.engine.lock:
+            schedule, offset = broker.engine.schedules._known["s"]
+            import msgspec
+
+            soon = msgspec.structs.replace(schedule, next_us=broker.engine.clock.wall_us() + 50_000)
+            broker.engine.schedules._write(soon)
+        assert [message.value for message in consumer.receive(1, wait=20)] == [b"x"]
+        assert broker.schedules()[0].next_us % 60_000_000 == 0
+        assert offset == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda b: b.schedule("s", "never", "t", "x"), penstock.InvalidArgument),
+        (lambda b: b.schedule("s", "* * * * *", "t", "x", zone="Mars"), penstock.InvalidArgument),
+        (lambda b: b.schedule("bad name", "* * * * *", "t", "x"), penstock.InvalidArgument),
+        (lambda b: b.schedule("s", "* * * * *", "bad name", "x"), penstock.InvalidArgument),
+        (lambda b: b.schedule("s", "* * * * *", "t", 5), penstock.InvalidArgument),
+        (lambda b: b.schedule("s", "* * * * *", "t", "x", priority="urgent"), penstock.InvalidArgument),
+        (lambda b: b.pause_schedule("unknown"), penstock.ScheduleNotFound),
+        (lambda b: b.resume_schedule(None), penstock.ScheduleNotFound),
+        (lambda b: b.remove_schedule([]), penstock.ScheduleNotFound),
+    ],
+)
+def test_wrong_arguments_are_refused(broker: penstock.Broker, call: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(broker)
+    assert broker.schedules() == []
+
+
+def test_a_closed_broker_schedules_nothing(broker: penstock.Broker) -> None:
+    broker.schedule("s", "* * * * *", "t", "x")
+    broker.close()
+    for call in (
+        lambda: broker.schedule("s", "* * * * *", "t", "x"),
+        lambda: broker.pause_schedule("s"),
+        lambda: broker.remove_schedule("s"),
+        broker.schedules,
+    ):
+        with pytest.raises(penstock.BrokerClosed):
+            call()
