@@ -1,54 +1,33 @@
 """The broker without threads: operations that change state at once and return a pending commit.
 
 Faces wait on the commit (embedded), await it (asyncio) or step it (tests). One lock guards the state and is
-held for memory work only; see `journal.journal` for how the disk is shared. Background work (settling,
-retention, checkpoints) is in `settling`, `retention` and here as plain calls; `background` runs them in threads.
+held for memory work only; see `journal.journal` for how the disk is shared. What writes is in `writing`;
+background work (settling, retention, checkpoints) is in `settling`, `retention` and here as plain calls, and
+`background` runs them in threads.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import threading
-from collections.abc import Iterable, Sequence
-from zlib import crc32
+from collections.abc import Sequence
 
-from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicBlock, TopicRecord
 from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
 from penstock.broker.deliveries import Deliveries
-from penstock.broker.flow import check_flow
 from penstock.broker.forks import disown_in_forks
 from penstock.broker.guard import DiskGuard
-from penstock.broker.recovery import Recovered, delete_logs, recover
-from penstock.broker.retention import apply_event
-from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
-from penstock.broker.schedules import TOPIC, Schedules
-from penstock.broker.topics import Log, Topic
-from penstock.journal import Commit, Journal
+from penstock.broker.recovery import Recovered, recover
+from penstock.broker.schedules import Schedules
+from penstock.broker.writing import Writing
+from penstock.journal import Journal
 from penstock.journal.files import JournalFile
-from penstock.model.batch import Batch
 from penstock.model.clock import Clock, SystemClock
-from penstock.model.config import BrokerConfig, TopicConfig
-from penstock.model.errors import (
-    BrokerClosed,
-    InvalidArgument,
-    LimitExceeded,
-    Overloaded,
-    StorageFailed,
-    TopicExists,
-    TopicNotFound,
-)
-from penstock.model.events import Event
-from penstock.model.intake import Intake, check_message, check_messages
-from penstock.model.message import IdRun, Message, MessageId, MessageIds
-from penstock.model.names import check_topic_name
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.storage import Storage
 
-_EVENT_BYTES = 64
-_MESSAGE_BYTES = 48  # what a message counts against the limits of buffers, beside what is in it
 
-
-class Engine:
+class Engine(Writing):
     """All operations of a broker on one storage."""
 
     def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -74,9 +53,7 @@ class Engine:
                 storage, config, state.broker, self.lock, state.files, state.current, state.next_sequence
             )
             self._guard = DiskGuard(storage, config, self.journal)
-            self._open_singles: dict[Log, SinglesBlock] = {}
-            self._open_events: dict[Log, EventsBlock] = {}
-            self._open_commit: Commit | None = None
+            self._begin_writing()
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else
             self.deliveries = Deliveries(self)
@@ -91,281 +68,7 @@ class Engine:
             storage.close()
             raise
 
-    # Publishing.
-
-    def publish(self, topic_name: str, message: Message) -> tuple[MessageId, Commit | None]:
-        """Publish one message; it is merged with the others of its commit."""
-        now_us = self.clock.wall_us()
-        single = check_message(message, self.config, now_us)
-        size_bytes = single.size_bytes() + _MESSAGE_BYTES
-        with self.lock:
-            self._check_writable(size_bytes, now_us)
-            topic = self.catalog.by_name.get(topic_name)
-            partition = message.partition
-            if topic is None or topic.deleting or partition is not None:
-                topic = self._topic_to_publish(topic_name, (partition,), now_us)
-            if single.deliver_at_us or topic.config.max_backlog is not None:
-                check_flow(topic, 1, single.deliver_at_us, now_us)
-            if single.dedupe_id is not None:
-                found = self._find_duplicate(topic, single.dedupe_id, now_us)
-                if found is not None:
-                    return MessageId(topic.name, *found), self.journal.latest_commit()
-            if partition is None:
-                partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
-            else:
-                partition = int(partition)
-            log = topic.partitions[partition].messages
-            block = self._open_singles.get(log)
-            if block is not None and self._open_commit is self.journal.gathering.commit:
-                commit = self.journal.grow(size_bytes)
-            else:
-                self._begin_gathering()
-                block = self._open_singles[log] = SinglesBlock(log, now_us)
-                commit = self.journal.gather(block, size_bytes)
-            return MessageId(topic.name, partition, block.add(single)), commit
-
-    def publish_many(
-        self,
-        topic_name: str,
-        messages: Iterable[Message | bytes | str],
-        producer: str | None = None,
-        sequence: int | None = None,
-    ) -> tuple[MessageIds, Commit | None]:
-        """Publish a batch: all of it or nothing is committed, whatever partitions it goes to."""
-        now_us = self.clock.wall_us()
-        intake = check_messages(messages, self.config, now_us)
-        check_producer(intake.batch, producer, sequence)
-        intake = intake._replace(size_bytes=intake.size_bytes + _MESSAGE_BYTES * len(intake.batch))
-        with self.lock:
-            self._check_writable(intake.size_bytes, now_us)
-            if not intake.batch.values:
-                return MessageIds(check_topic_name(topic_name), []), None
-            topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
-            if intake.batch.deliver_at is not None or topic.config.max_backlog is not None:
-                check_flow(topic, len(intake.batch), max(intake.batch.deliver_at or (0,)), now_us)
-            if intake.batch.producer is not None:
-                return self._publish_once(topic, intake, now_us)
-            if intake.batch.dedupe_ids is not None:
-                return self._publish_new(topic, intake, now_us)
-            if len(topic.partitions) == 1 and intake.partitions is None:
-                return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
-            return self._append_routed(topic, intake, topic.next_partition(), now_us)
-
-    def _append(
-        self, topic: Topic, batch: Batch, size_bytes: int, partition: int, now_us: int
-    ) -> tuple[MessageIds, Commit]:
-        log = topic.partitions[partition].messages
-        self._open_singles.pop(log, None)
-        block = BatchBlock(log, batch, now_us)
-        commit = self.journal.gather(block, size_bytes)
-        return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
-
-    def append_internal(
-        self, topic_name: str, batch: Batch, now_us: int, protect_unacked: bool = False
-    ) -> tuple[MessageIds, Commit | None]:
-        """Publish what the broker itself has to say; under the state lock, with no limit but the disk's."""
-        self.journal.check_alive()
-        if topic_name not in self.catalog.by_name:
-            config = dataclasses.replace(self.config.topic_defaults, partitions=1, protect_unacked=protect_unacked)
-            self._create(topic_name, config, now_us)
-        topic = self._topic_to_publish(topic_name, (), now_us)
-        size_bytes = sum(map(len, batch.values)) + _MESSAGE_BYTES * len(batch)
-        return self._append_routed(topic, Intake(batch, None, size_bytes), topic.next_partition(), now_us)
-
-    def _append_routed(
-        self, topic: Topic, intake: Intake, keyless: int, now_us: int
-    ) -> tuple[MessageIds, Commit | None]:
-        rows = route(topic, intake, keyless)
-        if len(rows) == 1:
-            return self._append(topic, intake.batch, intake.size_bytes, next(iter(rows)), now_us)
-        commit: Commit | None = None
-        runs: list[IdRun] = []
-        for partition, places in rows.items():
-            part = intake.batch.select(places)
-            ids, commit = self._append(topic, part, intake.size_bytes // len(rows), partition, now_us)
-            runs += ids.runs
-        return ids_in_order(topic, runs, rows, len(intake.batch)), commit
-
-    def _publish_once(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
-        """Publish the batch of a producer, or find where it went the first time."""
-        producer, sequence = intake.batch.producer, intake.batch.sequence
-        assert producer is not None
-        known = topic.producers.find(producer, sequence) if topic.producers else None
-        keyless = crc32(f"{producer}/{sequence}".encode()) % len(topic.partitions)
-        if known is None:
-            published = self._append_routed(topic, intake, keyless, now_us)
-            if topic.producers is not None and len(topic.producers) > self.config.max_producers:
-                topic.producers.drop_idlest()
-            return published
-        rows = route(topic, intake, keyless)
-        if {run.partition: run.count for run in known} != {number: len(places) for number, places in rows.items()}:
-            raise InvalidArgument(
-                f"sequence {sequence} of producer {producer!r} was published with other messages; "
-                "a sequence number may only be repeated with the same batch"
-            )
-        return ids_in_order(topic, known, rows, len(intake.batch)), self.journal.latest_commit()
-
-    def _publish_new(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
-        """Publish those messages of a batch whose dedupe ids are new, once each."""
-        places: list[tuple[int, int] | None] = []
-        new_rows: list[int] = []
-        first_row: dict[str, int] = {}
-        for row, identity in enumerate(intake.batch.dedupe_ids or ()):
-            place = None
-            if identity is not None and identity not in first_row:
-                place = self._find_duplicate(topic, identity, now_us, coming=len(first_row))
-                if place is None:
-                    first_row[identity] = row
-                    new_rows.append(row)
-            elif identity is None:
-                new_rows.append(row)
-            places.append(place)
-        commit = self.journal.latest_commit()
-        if new_rows:
-            asked = None if intake.partitions is None else [intake.partitions[row] for row in new_rows]
-            part = Intake(intake.batch.select(new_rows), asked, intake.size_bytes)
-            ids, commit = self._append_routed(topic, part, topic.next_partition(), now_us)
-            for row, message_id in zip(new_rows, ids, strict=True):
-                places[row] = (message_id.partition, message_id.offset)
-        whole = [
-            places[first_row[identity]] if place is None and identity is not None else place
-            for place, identity in zip(places, intake.batch.dedupe_ids or (), strict=True)
-        ]
-        known = [place for place in whole if place is not None]
-        return MessageIds(topic.name, [IdRun(partition, offset, 1) for partition, offset in known], known), commit
-
-    def _find_duplicate(self, topic: Topic, identity: str, now_us: int, coming: int = 0) -> tuple[int, int] | None:
-        if topic.dedupe is None:
-            return None
-        topic.dedupe.expire(now_us)
-        found = topic.dedupe.find(identity, now_us)
-        if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
-            topic.dedupe.sweep(now_us)
-        if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
-            raise Overloaded(
-                f"{topic.name} remembers {len(topic.dedupe)} dedupe ids already (max_dedupe_ids): publish again when "
-                "its dedupe window has moved on"
-            )
-        return found
-
-    def _begin_gathering(self) -> None:
-        """Forget the open blocks of the group before; those of this one take more until it is committed."""
-        if self._open_commit is not self.journal.gathering.commit:
-            self._open_commit = self.journal.gathering.commit
-            self._open_singles.clear()
-            self._open_events.clear()
-
-    def _check_writable(self, size_bytes: int, now_us: int) -> None:
-        if self.closed:
-            raise BrokerClosed("the broker is closed")
-        self.journal.check_writable(size_bytes)
-        self._guard.check(size_bytes, now_us)
-
-    # Topics.
-
-    def topic(self, name: str) -> Topic:
-        """The topic of a name; under the state lock."""
-        found = self.catalog.by_name.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
-        return found
-
-    def create_topic(self, name: str, options: dict[str, object]) -> Commit:
-        """Make a topic by hand, with options of its own."""
-        _check_not_reserved(check_topic_name(name))
-        config = TopicConfig.parse(options, self.config.topic_defaults)
-        now_us = self.clock.wall_us()
-        with self.lock:
-            self._check_writable(0, now_us)
-            if name in self.catalog.by_name:
-                raise TopicExists(f"the topic {name!r} exists already")
-            return self._create(name, config, now_us)
-
-    def delete_topic(self, name: str) -> Commit:
-        """Delete a topic and its messages; what is in its archive stays there."""
-        now_us = self.clock.wall_us()
-        with self.lock:
-            if self.closed:
-                raise BrokerClosed("the broker is closed")
-            self.journal.check_writable(0)
-            topic = self.topic(name)
-            if topic.deleting:
-                raise TopicNotFound(f"the topic {name!r} is being deleted")
-            _check_not_reserved(name)
-            topic.deleting = True
-            record = TopicRecord(name, None, topic.offset_floor())
-
-            def delete() -> None:
-                self.catalog.remove(topic)
-                if topic.delivery is not None:
-                    topic.delivery.close()
-                    topic.delivery = None
-                self.catalog.floors[name] = record.first_offset
-                self.doomed += delete_logs(topic, self.journal.files)
-
-            def keep() -> None:
-                topic.deleting = False
-
-            return self.journal.gather(TopicBlock(topic.id, record, now_us, delete, keep), 0)
-
-    def _topic_to_publish(self, name: str, asked: Iterable[object], now_us: int) -> Topic:
-        """The topic, made if it is new; nothing is made when a partition that is asked for cannot be."""
-        topic = self.catalog.by_name.get(name)
-        config = topic.config if topic is not None else self.config.topic_defaults
-        for partition in asked:
-            if partition is not None:
-                check_partition(name, config.partitions, partition)
-        if topic is None:
-            _check_not_reserved(check_topic_name(name))
-            self._create(name, self.config.topic_defaults, now_us)
-            return self.catalog.by_name[name]
-        if topic.deleting:
-            raise TopicNotFound(f"the topic {name!r} is being deleted")
-        return topic
-
-    def _create(self, name: str, config: TopicConfig, now_us: int) -> Commit:
-        if config.partitions > self.config.max_partitions:
-            raise LimitExceeded(
-                f"{config.partitions} partitions are too many; "
-                f"the limit is {self.config.max_partitions} (max_partitions)"
-            )
-        topic = Topic(self.catalog.next_id, name, config, self.catalog.floors.get(name, 0))
-        record = TopicRecord(name, dataclasses.asdict(config), topic.offset_floor())
-        self.catalog.add(topic)
-
-        def keep() -> None:
-            topic.committed = True
-
-        return self.journal.gather(TopicBlock(topic.id, record, now_us, keep, lambda: self.catalog.remove(topic)), 0)
-
-    def topic_to_use(self, name: str) -> tuple[Topic, Commit | None]:
-        """The topic, made if it is new, and what to wait for before it can be used; under the state lock."""
-        if self.closed:
-            raise BrokerClosed("the broker is closed")
-        topic = self._topic_to_publish(name, (), self.clock.wall_us())
-        return topic, None if topic.committed else self.journal.latest_commit()
-
-    # Events; under the state lock.
-
-    def log_events(self, topic: Topic, logged: Iterable[tuple[int, Event]]) -> Commit:
-        """Log what happened to messages, by partition; the state changes once that is committed.
-
-        It is refused only when nothing can be written at all: what was done in memory must not get stuck there.
-        """
-        self.journal.check_alive()
-        if topic.id not in self.catalog.by_id:
-            raise TopicNotFound(f"the topic {topic.name!r} was deleted")
-        self._begin_gathering()
-        for number, event in logged:
-            partition = topic.partitions[number]
-            log = partition.event_log(partition.messages.next_offset)
-            block = self._open_events.get(log)
-            if block is None:
-                block = self._open_events[log] = EventsBlock(log, self.clock.wall_us(), self._applied, self._undone)
-                self.journal.gather(block, _MESSAGE_BYTES)
-            block.add(event)
-            self.journal.grow(_EVENT_BYTES + 8 * len(event.offsets or ()))
-        return self.journal.gathering.commit
+    # Time and checkpoints.
 
     def keep_time(self) -> float:
         """Do what has become due everywhere; how many seconds until there is more."""
@@ -376,19 +79,6 @@ class Engine:
         self.schedules.fire(now_us)
         next_us = self.schedules.next_time_us()
         return wait_s if next_us is None else min(wait_s, max(0.0, (next_us - now_us) / 1_000_000))
-
-    def _applied(self, log: Log, event: Event) -> None:
-        topic, partition = log.topic, log.topic.partitions[log.partition]
-        self.doomed += apply_event(partition.messages, event)
-        partition.apply(event)
-        if topic.delivery is not None:
-            topic.delivery.committed(log.partition, event, self.clock.wall_us())
-
-    def _undone(self, log: Log, event: Event) -> None:
-        if log.topic.delivery is not None:
-            log.topic.delivery.refused(log.partition, event)
-
-    # Checkpoints.
 
     def checkpoint(self, without: Sequence[JournalFile] = (), clean: bool = False) -> None:
         """Put the state on disk, then remove what it no longer needs: doomed files and journal files `without`."""
@@ -485,8 +175,3 @@ class Engine:
         self._checkpoint_lock = threading.Lock()
         self.closed = self._released = True
         self.storage.close()
-
-
-def _check_not_reserved(name: str) -> None:
-    if name == TOPIC:
-        raise InvalidArgument(f"the topic {name} is the broker's own: schedules are made and removed by their names")
