@@ -80,7 +80,8 @@ def test_G2_a_partition_with_leases_moves_when_they_are_settled_and_others_never
     assert owned(broker) == {"one": (0, 1), "two": ()}
     publish(broker)
     assert two.receive() == []
-    assert partitions(fresh := one.receive()) == {0, 1}
+    fresh = one.receive()
+    assert partitions(fresh) == {0, 1}
     one.ack(fresh)
     one.ack([message for message in held if message.partition == 2])
     assert owned(broker) == {"one": (0, 1), "two": (2,)}

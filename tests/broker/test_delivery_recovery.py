@@ -339,7 +339,6 @@ def test_Q1_a_dead_letter_that_is_purged_while_it_is_leased_is_counted_once(engi
     assert held
 
 
-@pytest.mark.xfail(strict=True, reason="holes that retention left are not counted as gone for groups that begin later")
 def test_Q1_a_new_group_finds_no_hole_where_retention_took_a_segment(engine_on: Opened, clock: VirtualClock) -> None:
     from penstock.broker.retention import retain
 

@@ -87,7 +87,8 @@ def test_seek_moves_the_group_and_takes_leases_back(broker: penstock.Broker, clo
     held = consumer.receive(4)
     held[0].ack()
     broker.seek_group("t", "g", 2)
-    assert values(again := consumer.receive()) == [b"2", b"3", b"4", b"5"]
+    again = consumer.receive()
+    assert values(again) == [b"2", b"3", b"4", b"5"]
     assert again[0].deliveries == 1
     for message in held[1:]:
         with pytest.raises(penstock.LeaseLost):
@@ -191,7 +192,7 @@ def test_what_retention_removed_is_lost_and_counted(broker: penstock.Broker, clo
         (lambda b: b.seek_group("t", "unknown", 0), penstock.GroupNotFound),
         (lambda b: b.seek_group("t", "g", 9), penstock.InvalidArgument),
         (lambda b: b.seek_group("t", "g", -1), penstock.InvalidArgument),
-        (lambda b: b.seek_group("t", "g", True), penstock.InvalidArgument),
+        (lambda b: b.seek_group("t", "g", to=True), penstock.InvalidArgument),
         (lambda b: b.seek_group("t", "g", "back"), penstock.InvalidArgument),
         (lambda b: b.seek_group("t", "g", None), penstock.InvalidArgument),
         (lambda b: b.seek_group("t", "g", 0, partition=1), penstock.InvalidArgument),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.storage import put_file
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 
@@ -148,3 +150,111 @@ def test_a_crash_at_every_step_of_retention_loses_nothing_that_must_stay(
         assert [message.offset for message in LogReader(again, log).messages(Window())] == [6, 7, 8], step
         files = [name for name in again.storage.contents if "/messages/" in name]  # type: ignore[attr-defined]
         assert len(files) == 1, step
+
+
+def settled(broker: penstock.Broker, clock: VirtualClock, **options: object) -> None:
+    """Ten messages in a segment that is too old."""
+    broker.create_topic("t", retention_age="1d", max_delay="30d", **options)
+    broker.publish_many("t", [f"{n}" for n in range(10)])
+    broker.settle()
+    clock.advance(3 * 86400)
+
+
+def test_L11_what_is_leased_stays_until_the_lease_ends(broker: penstock.Broker, clock: VirtualClock) -> None:
+    settled(broker, clock)
+    with broker.consumer("t", "g", visibility_timeout="1h") as consumer:
+        messages = consumer.receive()
+        consumer.ack(messages[:9])
+        assert broker.retain() == 0
+        assert len(offsets(broker)) == 10
+        messages[9].ack()
+        assert broker.retain() == 1
+    assert offsets(broker) == []
+    assert broker.group("t", "g").acked == 10
+
+
+def test_L11_a_lease_taken_while_retention_works_keeps_the_segment(
+    broker: penstock.Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.broker import retention
+
+    settled(broker, clock, archive="/cold")
+    consumer = broker.consumer("t", "g")
+    taken: list[penstock.Delivery] = []
+
+    def receive_meanwhile(*arguments: Any) -> None:
+        taken.extend(consumer.receive())
+        put_file(*arguments)
+
+    monkeypatch.setattr(retention, "put_file", receive_meanwhile)
+    assert broker.retain() == 0
+    assert (len(taken), len(offsets(broker)), broker.group("t", "g").lost) == (10, 10, 0)
+    consumer.ack(taken)
+    assert broker.retain() == 1
+
+
+def test_L11_what_some_group_has_not_finished_with_stays_where_the_topic_protects_it(
+    broker: penstock.Broker, clock: VirtualClock
+) -> None:
+    settled(broker, clock, protect_unacked=True)
+    assert broker.retain() == 0, "nobody has come for it yet"
+    with broker.consumer("t", "fast") as fast, broker.consumer("t", "slow") as slow:
+        fast.ack(fast.receive())
+        assert broker.retain() == 0
+        messages = slow.receive()
+        slow.ack(messages[:8])
+        messages[8].fail("later", delay=60)
+        messages[9].kill("no")
+    assert broker.retain() == 0
+    clock.advance(60)
+    with broker.consumer("t", "slow") as slow:
+        slow.ack(slow.receive())
+    assert broker.retain() == 1
+    assert offsets(broker) == []
+
+
+def test_L11_protection_holds_after_a_restart(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        settled(broker, clock, protect_unacked=True)
+        with broker.consumer("t", "g") as consumer:
+            consumer.ack(consumer.receive(9))
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert broker.retain() == 0
+        with broker.consumer("t", "g") as consumer:
+            consumer.ack(consumer.receive())
+        assert broker.retain() == 1
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_L11_a_delay_that_was_moved_counts_with_its_new_time(clock: VirtualClock, reopen: bool) -> None:
+    storage = MemoryStorage()
+    broker = penstock.open(storage=storage, clock=clock)
+    broker.create_topic("t", retention_age="1d", max_delay="30d")
+    identity = broker.publish("t", "x", delay="2d")
+    broker.settle()
+    assert broker.reschedule_delayed(identity, delay="10d") is not None
+    if reopen:
+        broker.close()
+        broker = penstock.open(storage=storage, clock=clock)
+    with broker:
+        clock.advance(5 * 86400)
+        assert broker.retain() == 0
+        clock.advance(5 * 86400)
+        with broker.consumer("t", "g") as consumer:
+            assert [message.value for message in consumer.receive()] == [b"x"]
+        assert broker.retain() >= 1
+        assert offsets(broker) == []
+
+
+def test_L11_dead_letters_stay_until_they_are_redriven_or_purged(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.publish_many("t", ["a", "b"])
+    with broker.consumer("t", "g") as consumer:
+        consumer.kill(consumer.receive(), "no")
+    broker.settle()
+    clock.advance(30 * 86400)
+    broker.retain()
+    assert [letter.value for letter in broker.dead_letters("t")] == [b"a", b"b"]
+    broker.purge_dead_letters("t")
+    broker.retain()
+    assert list(broker.read("t.dlq")) == []

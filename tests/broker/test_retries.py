@@ -153,7 +153,9 @@ def test_Q1_the_numbers_add_up_after_every_kind_of_command(broker: penstock.Brok
         info = broker.group("t", "g")
         assert adds_up(info), (step, info)
         assert info.lag == info.ready + info.leased + info.delayed + info.retrying, (step, info)
-        seen.update(name for name in ("acked", "retrying", "dead", "lapsed", "withdrawn", "lost") if getattr(info, name))
+        seen.update(
+            name for name in ("acked", "retrying", "dead", "lapsed", "withdrawn", "lost") if getattr(info, name)
+        )
         return info
 
     broker.publish_many("t", [f"{n}" for n in range(40)])

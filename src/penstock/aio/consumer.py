@@ -103,10 +103,11 @@ class AsyncConsumer:
         while not self._consuming.closed:
             while self._buffer:
                 message = self._buffer.popleft()
-                if self._autoack or self._consuming.is_held(message):
+                if self._consuming.hand_out(message):
                     return message
             received = await self._receive(1 if self._autoack else self._consuming.prefetch(), 0.5)
             if received:
+                self._consuming.hold_ready(received[1:])
                 self._buffer.extend(received[1:])
                 return received[0]
         raise StopAsyncIteration

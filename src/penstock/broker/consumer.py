@@ -171,9 +171,10 @@ class Consumer:
                 message = self._buffer.popleft()
             except IndexError:
                 break
-            if self._autoack or self._consuming.is_held(message):
+            if self._consuming.hand_out(message):
                 return message
         received = self._receive(1 if self._autoack else self._consuming.prefetch(), 0.5)
+        self._consuming.hold_ready(received[1:])
         self._buffer.extend(received[1:])
         return received[0] if received else None
 

@@ -178,10 +178,27 @@ class Consuming(Generic[Message]):
         lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
         return min(self.max_in_flight, _PREFETCH if lanes <= 1 else 1)
 
-    def is_held(self, message: Message) -> bool:
-        """Whether the lease of a message still lives."""
-        lease = message.lease
-        return message.offset in lease.messages and lease.deadline_of(message.offset) > self._engine.clock.monotonic_s()
+    def hold_ready(self, messages: list[Message]) -> None:
+        """Nobody has seen these yet: if their leases run out, it was no fault of theirs."""
+        for lease, some in self._by_lease(messages):
+            lease.unseen = Offsets(map(_offset, some)) | (lease.unseen or Offsets())
+
+    def hand_out(self, message: Message) -> bool:
+        """Somebody sees a message that was held ready: its time begins anew; whether it is still held."""
+        lease, offset = message.lease, message.offset
+        if lease.unseen is not None:
+            lease.unseen.discard(offset)
+        now_s = self._engine.clock.monotonic_s()
+        left_s = lease.deadline_of(offset) - now_s
+        if offset not in lease.messages or left_s <= 0:
+            return False
+        if left_s < 0.9 * lease.visibility_s:
+            delivery, seat = self._by_topic[message.topic]
+            with self._engine.lock:
+                desk = delivery.desks.get(seat.group)
+                if desk is not None:
+                    desk.group.leases.extend(lease, Offsets([offset]), now_s + lease.visibility_s)
+        return offset in lease.messages
 
     # Settling.
 

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from penstock.broker.contents import Contents
 from penstock.broker.indexing import build_index, segment_columns
 from penstock.broker.reading import LogReader
 from penstock.broker.topic_delivery import TopicDelivery
-from penstock.broker.topics import Topic, first_offset
+from penstock.broker.topics import Topic, first_offset, missing_runs
 from penstock.broker.waiting import Seats, Waiter
 from penstock.delivery.group import Dying, Group, Logged, Moment, Pick
 from penstock.delivery.offsets import Offsets, lowest, written
@@ -92,7 +94,12 @@ class Deliveries:
                 exists = group in delivery.topic.partitions[0].delivery_state().groups
             if not exists:
                 offsets = self._offsets(delivery.topic, start)
-                self._create(delivery, group, offsets, [settings or GroupSettings()] * len(offsets))
+                with self._engine.lock:
+                    own = [
+                        replace(settings or GroupSettings(), missing=missing_runs(partition.messages, offset))
+                        for partition, offset in zip(delivery.topic.partitions, offsets, strict=True)
+                    ]
+                self._create(delivery, group, offsets, own)
             with self._engine.lock:
                 delivery.desk(group)
         return delivery
@@ -179,10 +186,12 @@ class Deliveries:
         """Move a group: everything from these offsets on is to be done again, everything before is done."""
         delivery = self.find_group(topic_name, group)
         now_us = self._engine.clock.wall_us()
-        events = [
-            (number, Event(EventKind.SOUGHT, now_us, offset, 0, group)) for number, offset in sorted(offsets.items())
-        ]
         with self._engine.lock:
+            events = []
+            for number, offset in sorted(offsets.items()):
+                missing = missing_runs(delivery.topic.partitions[number].messages, offset)
+                detail = encode_settings(GroupSettings(missing=missing))
+                events.append((number, Event(EventKind.SOUGHT, now_us, offset, 0, group, detail=detail)))
             for number in offsets:
                 delivery.desk(group).group.pause(number)
             commit = self._engine.log_events(delivery.topic, events)

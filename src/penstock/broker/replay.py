@@ -81,6 +81,7 @@ def replay_to_group(
     windows: list[tuple[int, int]] = []
     left_out: list[Offsets] = []
     count = 0
+    _readers(engine, topic_name, partition)  # the one that was asked for must be there
     for number, reader in _readers(engine, topic_name, None):
         found = Offsets()
         if partition is None or number == partition:

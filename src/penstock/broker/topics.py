@@ -195,6 +195,18 @@ def first_offset(log: Log) -> int:
     return log.block(0).base if len(log) else log.committed_end
 
 
+def missing_runs(log: Log, start: int) -> tuple[tuple[int, int], ...]:
+    """What is not in the log any more from an offset on: runs, from and to before; under the state lock."""
+    held = [(segment.base, segment.end) for segment in log.segments if not segment.archived]
+    held += [(block.base, block.end) for block in log.blocks()]
+    runs: list[tuple[int, int]] = []
+    for first, end in (*held, (log.committed_end, log.committed_end)):
+        if first > start:
+            runs.append((start, first))
+        start = max(start, end)
+    return tuple(runs)
+
+
 class Partition:
     """One partition: its messages, and what happened to them."""
 

@@ -20,6 +20,7 @@ from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
 
 Logged = tuple[int, Event]
+_UNSEEN = "the lease ran out before anybody saw it"
 _ENDS_A_LEASE = (EventKind.ACKED, EventKind.DEAD, EventKind.LAPSED, EventKind.SKIPPED, EventKind.RELEASED)
 
 
@@ -117,6 +118,7 @@ class Group:
         events: list[Logged] = []
         for partition, lease in leases.items():
             lease.messages = Offsets(lease.messages)
+            lease.visibility_s = visibility_s
             self.leases.grant(lease)
             events += self._delivered(partition, lease, now.wall_us)
         if self.settings.rate and self.allowed_from_s is not None:
@@ -236,6 +238,10 @@ class Group:
         """What time alone does: leases run out, failed messages are tried again, and the unwanted lapse."""
         outcome = Outcome()
         for lease, over in self.leases.expired(now.monotonic_s):
+            if lease.unseen is not None and (unseen := over & lease.unseen):
+                event = self._event(EventKind.RELEASED, unseen, now.wall_us, lease.consumer, detail=_UNSEEN)
+                outcome.events.append((lease.partition, event))
+                over = over - unseen  # noqa: PLW2901 - the others failed
             self._failed(EventKind.EXPIRED, now.wall_us, lease, over, "the lease ran out", 0.0, outcome)
         for partition, claims in enumerate(self.claims):
             if claims.next_time_us() is not None:

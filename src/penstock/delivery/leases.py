@@ -13,16 +13,30 @@ _REMEMBERED = 10_000
 class Lease:
     """What one fetch took from one partition: it ends message by message, or when its time is over."""
 
-    __slots__ = ("again", "consumer", "deadline_s", "extended", "id", "messages", "owner", "partition", "settled")
+    __slots__ = (
+        "again",
+        "consumer",
+        "deadline_s",
+        "extended",
+        "id",
+        "messages",
+        "owner",
+        "partition",
+        "settled",
+        "unseen",
+        "visibility_s",
+    )
 
     def __init__(self, lease_id: int, partition: int, consumer: str, deadline_s: float, messages: Offsets) -> None:
         self.id = lease_id
         self.partition = partition
         self.consumer = consumer
         self.deadline_s = deadline_s
+        self.visibility_s = 0.0  # how long it lasts without an extension
         self.messages = messages  # still held
         self.owner: object = None  # whoever handles the messages; nothing here asks
         self.again: dict[int, tuple[int, int]] = {}  # deliveries and failures of what was delivered before
+        self.unseen: Offsets | None = None  # held ready, and not handed to anybody yet
         self.settled: Offsets | None = None  # acked under this lease
         self.extended: dict[int, float] | None = None  # deadlines of single messages, where they differ
 

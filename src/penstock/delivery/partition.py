@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
-from penstock.delivery.offsets import Offsets, offsets_of
+from penstock.delivery.offsets import Offsets, from_range, offsets_of
 from penstock.delivery.progress import Progress, ProgressState
 from penstock.delivery.settings import GroupSettings, decode_settings
 from penstock.model.events import Event, EventKind
@@ -46,7 +47,8 @@ class PartitionState:
             self.groups.pop(event.group, None)
         elif (progress := self.groups.get(event.group)) is not None:
             if event.kind == EventKind.SOUGHT:
-                self._create(event.group, event.offset, progress.settings)
+                missing = decode_settings(event.detail).missing
+                self._create(event.group, event.offset, replace(progress.settings, missing=missing))
             else:
                 progress.apply(event, offsets_of(event))
 
@@ -70,10 +72,12 @@ class PartitionState:
     def _create(self, name: str, start: int, settings: GroupSettings) -> None:
         known = self.groups.get(name)
         if known is None:
-            known = self.groups[name] = Progress(start, settings)
+            known = self.groups[name] = Progress(start, replace(settings, missing=()))
         else:
             known.begin(start)  # who holds the object sees the change
         known.finish(self.withdrawn, "withdrawn")
+        for first, end in settings.missing:
+            known.finish(from_range(first, end), "lost")
 
     def _withdraw(self, offsets: Offsets) -> None:
         self.withdrawn |= offsets
