@@ -288,3 +288,13 @@ def test_a_loop_slower_than_its_leases_loses_nothing_that_it_has_not_seen(broker
             if broker.group("t", "g").lag == 0:
                 break
     assert seen == list(range(5))
+
+
+def test_what_a_loop_left_behind_is_received_by_the_next_call(broker: penstock.Broker) -> None:
+    broker.publish_many("t", [f"{n}" for n in range(10)])
+    with broker.consumer("t", "g") as consumer:
+        for first in consumer:
+            assert first.offset == 0
+            break
+        assert [message.offset for message in consumer.receive(4)] == [1, 2, 3, 4]
+        assert [message.offset for message in consumer.receive(100)] == [5, 6, 7, 8, 9]

@@ -262,3 +262,22 @@ def test_wrong_arguments_are_refused(broker: penstock.Broker, call: Any, error: 
     with pytest.raises(error):
         call(broker)
     assert origins(broker) == [0]
+
+
+def test_Q8_a_letter_whose_group_was_moved_back_over_it_is_not_sent_twice(broker: penstock.Broker) -> None:
+    broker.publish("t", "x")
+    with broker.consumer("t", "g") as consumer:
+        consumer.receive()[0].kill("never")
+        broker.seek_group("t", "g", "earliest")
+        report = broker.redrive("t")
+        assert (report.selected, report.redriven, report.copied, report.skipped) == (1, 0, 0, 1)
+        assert [message.value for message in consumer.receive()] == [b"x"]
+    assert broker.dead_letters("t") == []
+
+
+def test_dead_letters_are_protected_also_when_somebody_consumed_them_before_the_first_one(
+    broker: penstock.Broker,
+) -> None:
+    broker.consumer("t.dlq", "watchers").close()
+    (topic,) = [topic for topic in broker.topics() if topic.name == "t.dlq"]
+    assert topic.config.protect_unacked

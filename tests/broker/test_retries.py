@@ -185,7 +185,7 @@ def test_Q1_the_numbers_add_up_after_every_kind_of_command(broker: penstock.Brok
     assert check("leases ran out").leased == 2
     other.close()
     check("closed")
-    with pytest.raises(penstock.GroupInUse):
+    with pytest.raises(penstock.LeaseLost):
         held[0].release()
     broker.redrive("t")
     assert check("redriven").dead == 0

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker import recovery
 from penstock.broker.consumer import Consumer, Delivery
 from penstock.broker.dead_letters import bury, list_dead_letters
 from penstock.broker.engine import Engine
@@ -262,11 +261,11 @@ class Simulation:
 @pytest.fixture(autouse=True)
 def one_broker_id(monkeypatch: pytest.MonkeyPatch) -> None:
     """The only thing in a log that comes from nowhere."""
-    monkeypatch.setattr(recovery.uuid, "uuid4", lambda: uuid.UUID(int=7))
+    monkeypatch.setattr("penstock.broker.recovery.uuid.uuid4", lambda: uuid.UUID(int=7))
 
 
 def simulate(seed: int, steps: int) -> Simulation:
-    print(f"PENSTOCK_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
+    print(f"PENSTOCK_SEED={seed}")  # pytest shows it when the test fails
     simulation = Simulation(seed)
     simulation.run(steps)
     return simulation

@@ -163,8 +163,8 @@ def test_T3_T4_delays_survive_kills_and_what_was_cancelled_never_comes(tmp_path:
     chance = random.Random(13)
     said: dict[str, str] = {}
     for run in range(4):
-        for word, identity in run_until_killed(DELAYER, chance.randrange(20, 200), str(tmp_path), str(run)):
-            said[identity] = word
+        lines = run_until_killed(DELAYER, chance.randrange(20, 200), str(tmp_path), str(run))
+        said |= {identity: word for word, identity in lines}
     with penstock.open(tmp_path) as broker:
         stored = {str(message.id): int(message.value.split(b".")[1]) for message in broker.read("later")}
         due = {i for i, n in stored.items() if n % 2 == 0 or said.get(i) == "rescheduled"}

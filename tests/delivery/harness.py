@@ -74,7 +74,7 @@ class PureTopic:
         priority: int = 5,
         *,
         partition: int = 0,
-        priorities: bytes | None = None,
+        priorities: Sequence[int] | None = None,
         deliver_at: Sequence[int] | None = None,
         expires_at: Sequence[int] | None = None,
         keys: Sequence[bytes | None] | None = None,

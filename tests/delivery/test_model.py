@@ -119,7 +119,9 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     def check_pick(self, name: str, place: Place, pick: Pick) -> None:
         ready, fact, partition = self.ready(name), self.facts[place], place[0]
-        assert place in self.ready(name, lapsing_blocks=False), f"{place} of {fact} is not ready: {self.sights[name].done.get(place)}"
+        assert place in self.ready(name, lapsing_blocks=False), (
+            f"{place} of {fact} is not ready: {self.sights[name].done.get(place)}"
+        )
         assert pick.lane == fact.lane
         before = {other for other in ready if other[0] == partition} | {place}
         assert min(other for other in before if self.facts[other].lane == fact.lane) == place, "O1, O2: the place"
@@ -182,7 +184,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def cancel_or_reschedule(self, number: int, seconds: float | None) -> None:
         self.time_passes()
         now_us = self.topic.now.wall_us
-        places = sorted(place for place, fact in self.facts.items() if fact.due_us and not 0 < fact.expires_us <= now_us)
+        places = sorted(
+            place for place, fact in self.facts.items() if fact.due_us and not 0 < fact.expires_us <= now_us
+        )
         if not places:
             return
         partition, offset = place = places[number % len(places)]
@@ -457,10 +461,10 @@ class WeightedKeyMachine(DeliveryMachine):
     options: ClassVar[dict[str, object]] = {"order": "key", "lanes": "weighted", "lane_weights": {9: 4}}
 
 
-DeliveryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-WeightedMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
-KeyMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
-WeightedKeyMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+DeliveryMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
+WeightedMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
+KeyMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
+WeightedKeyMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestQ1Q2Q3Q4Q5Q6Q7O3T1StrictLanes = DeliveryMachine.TestCase
 TestQ1Q2Q3Q4Q5Q6Q7T1WeightedLanes = WeightedMachine.TestCase
 TestO1O2Q1Q2Q3Q7KeyOrder = KeyMachine.TestCase

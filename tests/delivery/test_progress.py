@@ -19,7 +19,12 @@ DONE = (EventKind.ACKED, EventKind.DEAD, EventKind.LAPSED, EventKind.SKIPPED)
 
 
 def happened(
-    kind: EventKind, *offsets: int, group: str | None = "g", attempt: int = 0, due_us: int = 0, detail: str | None = None
+    kind: EventKind,
+    *offsets: int,
+    group: str | None = "g",
+    attempt: int = 0,
+    due_us: int = 0,
+    detail: str | None = None,
 ) -> Event:
     first, count, others = written(Offsets(offsets))
     return Event(kind, 1, first, count, group, "c", attempt, detail, due_us, others)

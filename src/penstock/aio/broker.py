@@ -22,6 +22,7 @@ from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
+from penstock.model.options import yes_or_no
 from penstock.model.units import Duration, Time
 from penstock.storage import Storage
 
@@ -128,7 +129,7 @@ class AsyncBroker(AsyncAdministration):
         name: str | None = None,
     ) -> AsyncConsumer:
         """A consumer of one topic or of several, working for a group, which is made at `start` if it is new."""
-        consumer = AsyncConsumer(self._engine, self._outcomes, autoack)
+        consumer = AsyncConsumer(self._engine, self._outcomes, yes_or_no(autoack))
         consumer._consuming = await asyncio.to_thread(  # noqa: SLF001 - the other half of making it
             lambda: Consuming(
                 self._engine,

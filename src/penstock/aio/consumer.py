@@ -94,7 +94,9 @@ class AsyncConsumer:
 
     async def receive(self, max_messages: int = 100, wait: Duration = 0) -> list[AsyncDelivery]:
         """Up to so many messages, best lanes first; waits for the first one if there is none yet."""
-        return await self._receive(whole(1, 1_000_000)(max_messages), parse_duration(wait))
+        wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
+        ready = self._consuming.take_ready(self._buffer, wanted)  # a loop may have left some
+        return ready or await self._receive(wanted, wait_s)
 
     def __aiter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.waiting import Waiter
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
-from penstock.model.options import whole
+from penstock.model.options import whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Consumer:
         name: str | None = None,
     ) -> None:
         self._engine = engine
-        self._autoack = autoack
+        self._autoack = yes_or_no(autoack)
         self._buffer: deque[Delivery] = deque()
         self._consuming = Consuming(
             engine,
@@ -111,7 +111,8 @@ class Consumer:
     def receive(self, max_messages: int = 100, wait: Duration = 0) -> list[Delivery]:
         """Up to so many messages, best lanes first; waits for the first one if there is none yet."""
         wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
-        return self._receive(wanted, wait_s)
+        ready = self._consuming.take_ready(self._buffer, wanted)  # a loop may have left some
+        return ready or self._receive(wanted, wait_s)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Messages one by one, for as long as the consumer is open."""

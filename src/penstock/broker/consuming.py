@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -182,6 +183,15 @@ class Consuming(Generic[Message]):
         """Nobody has seen these yet: if their leases run out, it was no fault of theirs."""
         for lease, some in self._by_lease(messages):
             lease.unseen = Offsets(map(_offset, some)) | (lease.unseen or Offsets())
+
+    def take_ready(self, buffer: deque[Message], wanted: int) -> list[Message]:
+        """Hand out some of what is held ready."""
+        found: list[Message] = []
+        while buffer and len(found) < wanted:
+            message = buffer.popleft()
+            if self.hand_out(message):
+                found.append(message)
+        return found
 
     def hand_out(self, message: Message) -> bool:
         """Somebody sees a message that was held ready: its time begins anew; whether it is still held."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.reading import LogReader
-from penstock.broker.topics import Topic, first_offset
+from penstock.broker.topics import Topic, is_kept
 from penstock.delivery.group import Dying, Group
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.model.batch import Batch
@@ -23,7 +23,7 @@ from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.units import to_datetime
-from penstock.segments.window import OFFSET_MAX, Rows, Window
+from penstock.segments.window import Rows, Window
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,7 +66,7 @@ class RedriveReport(msgspec.Struct):
     copied: int = 0
     """Published again, because the original is gone or another topic was asked for."""
     skipped: int = 0
-    """Redriven or purged by somebody else meanwhile."""
+    """Redriven or purged by somebody else meanwhile, or not dead any more because the group was moved back."""
     dry_run: bool = False
 
 
@@ -106,7 +106,7 @@ def _bury(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -
             return  # the group was moved: they are not dying any more
         try:
             if letters is not None:
-                engine.append_internal(topic.name + DEAD_LETTERS, letters, now_us, protect_unacked=True)
+                engine.append_internal(topic.name + DEAD_LETTERS, letters, now_us)
             events = group.bury(dying, now_us) if letters is not None else group.skip(dying, now_us)
             engine.log_events(topic, events)
         except PenstockError:
@@ -322,8 +322,10 @@ def _redrive_some(engine: Engine, letters: list[DeadLetter], to: str | None, rep
             back: dict[tuple[Topic, int, str], list[int]] = {}
             copies: dict[str, list[DeadLetter]] = {}
             for letter in kept:
-                home = _home(engine, letter) if to is None else None
-                if home is not None:
+                home, is_dead = _home(engine, letter) if to is None else (None, True)
+                if not is_dead:
+                    report.skipped += 1  # its group was moved back over it, and has it again
+                elif home is not None:
                     back.setdefault((home, letter.origin.partition, letter.group), []).append(letter.origin.offset)
                 else:
                     copies.setdefault(to or letter.origin.topic, []).append(letter)
@@ -354,16 +356,16 @@ def _withdraw(engine: Engine, kind: EventKind, letters: Iterable[DeadLetter]) ->
         yield partition, Event(kind, engine.clock.wall_us(), first, count, offsets=others)
 
 
-def _home(engine: Engine, letter: DeadLetter) -> Topic | None:
-    """The topic in which the original still lies dead, if it does."""
+def _home(engine: Engine, letter: DeadLetter) -> tuple[Topic | None, bool]:
+    """The topic in which the original lies, if it does, and whether it is (still) dead to its group."""
     topic = engine.catalog.by_name.get(letter.origin.topic)
     if topic is None or topic.deleting or letter.origin.partition >= len(topic.partitions):
-        return None
+        return None, True
     partition = topic.partitions[letter.origin.partition]
     progress = None if partition.state is None else partition.state.groups.get(letter.group)
-    if progress is None or letter.origin.offset not in progress.dead:
-        return None
-    return topic if first_offset(partition.messages) <= letter.origin.offset < OFFSET_MAX else None
+    if progress is None or not is_kept(partition.messages, letter.origin.offset):
+        return None, True
+    return topic, letter.origin.offset in progress.dead
 
 
 def _copies(letters: list[DeadLetter]) -> Batch:

@@ -151,7 +151,7 @@ class Schedules:
         if schedule.next_us:
             batch.deliver_at = array("q", [schedule.next_us])
         now_us = self._engine.clock.wall_us()
-        ids, commit = self._engine.append_internal(TOPIC, batch, now_us, protect_unacked=True)
+        ids, commit = self._engine.append_internal(TOPIC, batch, now_us)
         assert commit is not None
         self._known[schedule.name] = (schedule, ids[0].offset)
         if schedule.next_us:

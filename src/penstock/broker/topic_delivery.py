@@ -17,7 +17,7 @@ from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
 from penstock.delivery.index import PartitionIndex
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
-from penstock.model.errors import GroupInUse, InvalidArgument, TopicNotFound
+from penstock.model.errors import GroupInUse, InvalidArgument, LeaseLost, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
 
@@ -359,5 +359,5 @@ class TopicDelivery:
         if self.topic.deleting:
             raise TopicNotFound(f"the topic {self.topic.name!r} was deleted")
         if desk is None or desk.seats.get(seat.consumer) is not seat:
-            raise GroupInUse(f"the consumer {seat.consumer!r} of the group {seat.group!r} is closed")
+            raise LeaseLost(f"the consumer {seat.consumer!r} is closed: what it held was given back")
         return desk

@@ -195,6 +195,14 @@ def first_offset(log: Log) -> int:
     return log.block(0).base if len(log) else log.committed_end
 
 
+def is_kept(log: Log, offset: int) -> bool:
+    """Whether the log still holds the message at an offset; under the state lock."""
+    if offset >= log.committed_end:
+        return False
+    missing = missing_runs(log, offset)
+    return not missing or missing[0][0] > offset
+
+
 def missing_runs(log: Log, start: int) -> tuple[tuple[int, int], ...]:
     """What is not in the log any more from an offset on: runs, from and to before; under the state lock."""
     held = [(segment.base, segment.end) for segment in log.segments if not segment.archived]

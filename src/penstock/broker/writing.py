@@ -30,7 +30,7 @@ from penstock.model.errors import (
 from penstock.model.events import Event
 from penstock.model.intake import Intake, check_message, check_messages
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
-from penstock.model.names import check_topic_name
+from penstock.model.names import DEAD_LETTERS, check_topic_name
 
 if TYPE_CHECKING:
     from penstock.broker.guard import DiskGuard
@@ -125,14 +125,11 @@ class Writing:
         commit = self.journal.gather(block, size_bytes)
         return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
 
-    def append_internal(
-        self, topic_name: str, batch: Batch, now_us: int, protect_unacked: bool = False
-    ) -> tuple[MessageIds, Commit | None]:
+    def append_internal(self, topic_name: str, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish what the broker itself has to say; under the state lock, with no limit but the disk's."""
         self.journal.check_alive()
         if topic_name not in self.catalog.by_name:
-            config = dataclasses.replace(self.config.topic_defaults, partitions=1, protect_unacked=protect_unacked)
-            self._create(topic_name, config, now_us)
+            self._create(topic_name, self._default_config(topic_name), now_us)
         topic = self._topic_to_publish(topic_name, (), now_us)
         size_bytes = sum(map(len, batch.values)) + _MESSAGE_BYTES * len(batch)
         return self._append_routed(topic, Intake(batch, None, size_bytes), topic.next_partition(), now_us)
@@ -276,17 +273,23 @@ class Writing:
     def _topic_to_publish(self, name: str, asked: Iterable[object], now_us: int) -> Topic:
         """The topic, made if it is new; nothing is made when a partition that is asked for cannot be."""
         topic = self.catalog.by_name.get(name)
-        config = topic.config if topic is not None else self.config.topic_defaults
+        config = topic.config if topic is not None else self._default_config(name)
         for partition in asked:
             if partition is not None:
                 check_partition(name, config.partitions, partition)
         if topic is None:
             _check_not_reserved(check_topic_name(name))
-            self._create(name, self.config.topic_defaults, now_us)
+            self._create(name, self._default_config(name), now_us)
             return self.catalog.by_name[name]
         if topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
         return topic
+
+    def _default_config(self, name: str) -> TopicConfig:
+        """How a topic is kept that nobody configured; dead letters and schedules stay until they are dealt with."""
+        if name == TOPIC or str(name).endswith(DEAD_LETTERS):
+            return dataclasses.replace(self.config.topic_defaults, partitions=1, protect_unacked=True)
+        return self.config.topic_defaults
 
     def _create(self, name: str, config: TopicConfig, now_us: int) -> Commit:
         if config.partitions > self.config.max_partitions:

@@ -14,7 +14,7 @@ class Strict:
 
 
 class Weighted:
-    """Each lane that has messages gets its share; a lane of weight w waits for at most (sum of weights) / w others.
+    """Each lane that has messages gets its share; one of weight w waits for at most some 2 (sum of weights) / w.
 
     A lane's credit grows by its share of every message handed out and falls by what it was asked for. Lanes that
     have nothing keep no credit: nobody saves up for later, and filling up for others costs nothing.

@@ -129,10 +129,11 @@ def merge_acks(events: list[Event]) -> Iterator[Event]:
     """The same events for whoever folds them: neighbouring acks of one group, by many consumers, are one."""
     waiting: list[Event] = []
     for event in events:
-        if waiting and (event.kind != EventKind.ACKED or event.group != waiting[0].group):
+        mergeable = event.kind == EventKind.ACKED and event.count > 0
+        if waiting and not (mergeable and event.group == waiting[0].group):
             yield _merged(waiting)
             waiting = []
-        if event.kind == EventKind.ACKED:
+        if mergeable:
             waiting.append(event)
         else:
             yield event
