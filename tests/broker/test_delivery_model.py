@@ -353,7 +353,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
         def told(fate: Fate) -> None:
             fate.failures += 1
-            fate.durable = fate.seen
+            fate.durable = max(fate.durable, fate.failures) if fate.refused else fate.seen
             fate.retry_us = now_us + round((0.8 if delay is None else delay) * SECOND_US)
 
         self.settle_some(fault, self.chosen(first, count), lambda c, ms: c.fail(ms, "no", delay), told)
@@ -396,7 +396,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         identity = some[number % len(some)]
         sent = self.sent[identity]
         answers: list[bool] = []
-        never_comes = min(sent.dues_us) > self.clock.wall_us() or bool(sent.cancelled)
+        now_us = self.clock.wall_us()
+        lapsed = sent.expires_us is not None and sent.expires_us <= now_us
+        never_comes = bool(sent.cancelled) or (min(sent.dues_us) > now_us and not lapsed)
         end, _ = self.attempt(fault, lambda: answers.append(cancel_delayed(self.engine, identity)))
         if end == "done":
             if sent.cancelled is not None and len(sent.dues_us) == 1:

@@ -248,3 +248,24 @@ def test_a_name_is_taken_once(broker: penstock.Broker) -> None:
         with pytest.raises(penstock.GroupInUse, match="in shared mode"):
             broker.consumer("t", "g", mode="assigned")
     broker.consumer("t", "g", name="me").close()
+
+
+def test_how_long_a_lease_lasts_is_set_by_topic_group_consumer_and_call_the_nearest_counts(
+    broker: penstock.Broker, clock: VirtualClock
+) -> None:
+    broker.create_topic("t", visibility_timeout=10)
+    broker.create_group("t", "g", visibility_timeout=20)
+    broker.publish("t", "x")
+
+    with broker.consumer("t", "g", max_in_flight=1) as consumer:
+        (message,) = consumer.receive()
+        assert message.lease.visibility_s == 20
+        message.release()
+    with broker.consumer("t", "g", visibility_timeout=40) as consumer:
+        (message,) = consumer.receive()
+        assert message.lease.visibility_s == 40
+        message.release()
+        (message,) = consumer.receive(visibility_timeout="80s")
+        assert message.lease.visibility_s == 80
+        clock.advance(79)
+        message.ack()

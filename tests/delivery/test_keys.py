@@ -182,6 +182,17 @@ def test_O1_a_returned_message_that_lapses_lets_its_followers_go_in_order(topic:
     assert [topic.take(), topic.take()] == [[1], [2]]
 
 
+def test_O1_a_message_does_not_overtake_one_that_waits_while_all_that_are_ready_lapse(topic: PureTopic) -> None:
+    topic.publish(keys=[b"a"] * 3, expires_at=[topic.in_s(1), topic.in_s(1), 0])
+    (pick,) = topic.fetch()
+    topic.release(pick.lease)
+    topic.commit()
+    topic.advance(2)
+    topic.publish(keys=[b"a"])
+    assert [topic.take(), topic.take()] == [[2], [3]]
+    assert topic.account() == {"acked": 2, "lapsed": 2}
+
+
 def test_a_delayed_message_of_a_key_takes_its_turn_when_it_is_due(topic: PureTopic) -> None:
     topic.publish(keys=[b"a", b"a", b"a"], deliver_at=[topic.in_s(5), 0, 0])
     (pick,) = topic.fetch()

@@ -19,7 +19,7 @@ from tests.delivery.harness import PureTopic
 
 PARTITIONS = 2
 GROUPS = ("g", "h")
-MAX_DELIVERIES = 3
+MAX_DELIVERIES = 2
 _SETTLES = (EventKind.ACKED, EventKind.RELEASED, EventKind.DEAD, EventKind.LAPSED, EventKind.SKIPPED)
 _FAILS = (EventKind.FAILED, EventKind.EXPIRED)
 

@@ -73,8 +73,10 @@ def test_Q6_what_failed_was_delivered_also_when_that_could_not_be_written() -> N
     state, progress = with_group()
     state.apply(happened(EventKind.FAILED, 0, due_us=50))
     assert progress.counts_of(0) == (1, 1)
-    state.apply(happened(EventKind.DELIVERED, 0, attempt=2))
-    assert progress.counts_of(0) == (2, 1)
+    state.apply(happened(EventKind.FAILED, 0, due_us=60))
+    assert progress.counts_of(0) == (2, 2)
+    state.apply(happened(EventKind.DELIVERED, 0, attempt=3))
+    assert progress.counts_of(0) == (3, 2)
 
 
 def test_a_message_that_was_delivered_waits_for_no_other_try() -> None:

@@ -59,6 +59,10 @@ class AsyncAdministration:
         """Move a group to an offset, a time, 'earliest' or 'latest'."""
         await asyncio.to_thread(self._broker.seek_group, topic, group, to, partition=partition)
 
+    async def reset_group(self, topic: str, group: str) -> None:
+        """Let a group begin again, with everything that is kept."""
+        await asyncio.to_thread(self._broker.reset_group, topic, group)
+
     async def delete_group(self, topic: str, group: str) -> None:
         """Forget a group."""
         await asyncio.to_thread(self._broker.delete_group, topic, group)

@@ -13,7 +13,7 @@ from penstock.broker.consuming import Consuming, Delivered
 from penstock.broker.waiting import Waiter
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
-from penstock.model.options import whole
+from penstock.model.options import duration, optional, whole
 from penstock.model.units import Duration, parse_duration
 
 if TYPE_CHECKING:
@@ -92,11 +92,17 @@ class AsyncConsumer:
         """The group that it works for."""
         return self._consuming.group
 
-    async def receive(self, max_messages: int = 100, wait: Duration = 0) -> list[AsyncDelivery]:
-        """Up to so many messages, best lanes first; waits for the first one if there is none yet."""
+    async def receive(
+        self, max_messages: int = 100, wait: Duration = 0, *, visibility_timeout: Duration | None = None
+    ) -> list[AsyncDelivery]:
+        """Up to so many messages, best lanes first; waits for the first one if there is none yet.
+
+        `visibility_timeout` is how long these may take, if not as long as the consumer, group or topic says.
+        """
         wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
+        visibility_s = optional(duration(0.001))(visibility_timeout)
         ready = self._consuming.take_ready(self._buffer, wanted)  # a loop may have left some
-        return ready or await self._receive(wanted, wait_s)
+        return ready or await self._receive(wanted, wait_s, visibility_s)
 
     def __aiter__(self) -> Self:
         return self
@@ -157,10 +163,10 @@ class AsyncConsumer:
     ) -> None:
         await self.close()
 
-    async def _receive(self, wanted: int, wait_s: float) -> list[AsyncDelivery]:
+    async def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[AsyncDelivery]:
         deliveries, seats = self._engine.deliveries, self._consuming.seats
         with self._engine.lock:
-            found = self._consuming.fetch(wanted)
+            found = self._consuming.fetch(wanted, visibility_s)
             if found is None and wait_s > 0:
                 loop = asyncio.get_running_loop()
                 arrived = loop.create_future()
@@ -169,7 +175,7 @@ class AsyncConsumer:
                     with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                         loop.call_soon_threadsafe(_finish, arrived)
 
-                waiter = Waiter(seats, wanted, wake)
+                waiter = Waiter(seats, wanted, visibility_s, wake)
                 deliveries.wait(waiter, seats)
         if found is not None:
             return await self._take(*found)

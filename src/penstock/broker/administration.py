@@ -70,6 +70,10 @@ class Administration:
         with Uninterrupted():
             groups.seek_group(self.engine, topic, group, to, partition)
 
+    def reset_group(self, topic: str, group: str) -> None:
+        """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
+        self.seek_group(topic, group, "earliest")
+
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
         with Uninterrupted():

@@ -13,7 +13,7 @@ from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.waiting import Waiter
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
-from penstock.model.options import whole, yes_or_no
+from penstock.model.options import duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration
 
 if TYPE_CHECKING:
@@ -108,11 +108,17 @@ class Consumer:
         """The group that it works for."""
         return self._consuming.group
 
-    def receive(self, max_messages: int = 100, wait: Duration = 0) -> list[Delivery]:
-        """Up to so many messages, best lanes first; waits for the first one if there is none yet."""
+    def receive(
+        self, max_messages: int = 100, wait: Duration = 0, *, visibility_timeout: Duration | None = None
+    ) -> list[Delivery]:
+        """Up to so many messages, best lanes first; waits for the first one if there is none yet.
+
+        `visibility_timeout` is how long these may take, if not as long as the consumer, group or topic says.
+        """
         wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
+        visibility_s = optional(duration(0.001))(visibility_timeout)
         ready = self._consuming.take_ready(self._buffer, wanted)  # a loop may have left some
-        return ready or self._receive(wanted, wait_s)
+        return ready or self._receive(wanted, wait_s, visibility_s)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Messages one by one, for as long as the consumer is open."""
@@ -179,14 +185,14 @@ class Consumer:
         self._buffer.extend(received[1:])
         return received[0] if received else None
 
-    def _receive(self, wanted: int, wait_s: float) -> list[Delivery]:
+    def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[Delivery]:
         with Uninterrupted():
             with self._engine.lock:
-                found = self._consuming.fetch(wanted)
+                found = self._consuming.fetch(wanted, visibility_s)
                 waiter, arrived = None, None
                 if found is None and wait_s > 0:
                     arrived = threading.Event()
-                    waiter = Waiter(self._consuming.seats, wanted, arrived.set)
+                    waiter = Waiter(self._consuming.seats, wanted, visibility_s, arrived.set)
                     self._engine.deliveries.wait(waiter, self._consuming.seats)
             if found is not None:
                 return self._take(*found)

@@ -105,13 +105,13 @@ class Consuming(Generic[Message]):
 
     # Receiving.
 
-    def fetch(self, max_messages: int) -> tuple[TopicDelivery, list[Pick]] | None:
+    def fetch(self, max_messages: int, visibility_s: float | None) -> tuple[TopicDelivery, list[Pick]] | None:
         """Lease what is ready; under the state lock."""
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
         if len(self.seats) > 1:
             self.seats.append(self.seats.pop(0))  # the topics in turn
-        return self._deliveries.fetch(self.seats, max_messages)
+        return self._deliveries.fetch(self.seats, max_messages, visibility_s)
 
     def must_read_segments(self, delivery: TopicDelivery, picks: list[Pick]) -> bool:
         """Whether getting the content may take milliseconds."""

@@ -219,12 +219,14 @@ class Deliveries:
             self._consumers += 1
             return f"consumer-{self._engine.epoch}-{self._consumers}"
 
-    def fetch(self, seats: Seats, max_messages: int) -> tuple[TopicDelivery, list[Pick]] | None:
+    def fetch(
+        self, seats: Seats, max_messages: int, visibility_s: float | None
+    ) -> tuple[TopicDelivery, list[Pick]] | None:
         """Lease what is ready on the first of the seats that has something; under the state lock."""
         self.check_open()
         now = self.now()
         for delivery, seat in seats:
-            picks = delivery.fetch(seat, max_messages, now)
+            picks = delivery.fetch(seat, max_messages, visibility_s, now)
             if picks:
                 return delivery, picks
         return None

@@ -140,12 +140,12 @@ class TopicDelivery:
 
     # Handing out and taking back.
 
-    def fetch(self, seat: Seat, max_messages: int, now: Moment) -> list[Pick]:
+    def fetch(self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment) -> list[Pick]:
         """Lease what is ready for a consumer."""
         self.tick(now)
-        return self._fetch(seat, max_messages, now)
+        return self._fetch(seat, max_messages, visibility_s, now)
 
-    def _fetch(self, seat: Seat, max_messages: int, now: Moment) -> list[Pick]:
+    def _fetch(self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment) -> list[Pick]:
         desk = self._desk_of(seat)
         group = desk.group
         owned = None
@@ -155,7 +155,7 @@ class TopicDelivery:
         room = min(max_messages, seat.max_in_flight - group.leases.in_flight[seat.consumer])
         if room <= 0:
             return []
-        picks, events = group.fetch(now, seat.consumer, room, seat.visibility_s, owned)
+        picks, events = group.fetch(now, seat.consumer, room, visibility_s or seat.visibility_s, owned)
         if picks:
             self._log(self.topic, events)
             self.next_s = min(self.next_s, picks[0].lease.deadline_s)
@@ -341,7 +341,7 @@ class TopicDelivery:
                 if waiter.done:
                     continue
                 for seat in waiter.seats_in(self):
-                    picks = self._fetch(seat, waiter.max_messages, now)
+                    picks = self._fetch(seat, waiter.max_messages, waiter.visibility_s, now)
                     if picks:
                         waiter.served(self, seat, picks)
                         break

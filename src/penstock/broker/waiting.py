@@ -15,12 +15,13 @@ Seats = list[tuple["TopicDelivery", "Seat"]]
 class Waiter:
     """A consumer that found nothing and waits, on all its topics at once; used under the state lock."""
 
-    __slots__ = ("_seats", "_wake", "done", "max_messages", "picks", "topic")
+    __slots__ = ("_seats", "_wake", "done", "max_messages", "picks", "topic", "visibility_s")
 
-    def __init__(self, seats: Seats, max_messages: int, wake: Callable[[], None]) -> None:
+    def __init__(self, seats: Seats, max_messages: int, visibility_s: float | None, wake: Callable[[], None]) -> None:
         self._seats = seats
         self._wake = wake
         self.max_messages = max_messages
+        self.visibility_s = visibility_s
         self.done = False
         self.topic: TopicDelivery | None = None
         self.picks: list[Pick] = []

@@ -150,7 +150,7 @@ class PartitionIndex:
 
     def hold(self, offset: int) -> bool:
         """Keep a delayed message from falling due while its fate is being decided; whether it was delayed."""
-        if offset not in self.hidden or offset in self._undecided:
+        if offset not in self.hidden or offset in self._undecided or offset in self.lapsed:
             return False
         self._undecided.add(offset)
         return True
