@@ -281,3 +281,11 @@ def test_dead_letters_are_protected_also_when_somebody_consumed_them_before_the_
     broker.consumer("t.dlq", "watchers").close()
     (topic,) = [topic for topic in broker.topics() if topic.name == "t.dlq"]
     assert topic.config.protect_unacked
+
+
+def test_a_letter_that_somebody_published_by_hand_is_redriven_to_the_topic_itself(broker: penstock.Broker) -> None:
+    broker.publish("t", "first")
+    broker.publish("t.dlq", "by hand")
+    assert broker.redrive("t").copied == 1
+    assert [message.value for message in broker.read("t")] == [b"first", b"by hand"]
+    assert broker.dead_letters("t") == []

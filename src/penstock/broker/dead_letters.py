@@ -238,8 +238,9 @@ def _to_letter(message: StoredMessage) -> DeadLetter:
             json.loads(lineage["history"]),
         )
     except (KeyError, ValueError):  # somebody published it there by hand
+        home = MessageId(message.topic.removesuffix(DEAD_LETTERS), message.partition, message.offset)
         return DeadLetter(
-            message.id, message.id, "", "published by hand", None, 0, 0, message.timestamp, message.timestamp,
+            message.id, home, "", "published by hand", None, 0, 0, message.timestamp, message.timestamp,
             message.value, message.key, own or None, message.priority, [],
         )  # fmt: skip
 
