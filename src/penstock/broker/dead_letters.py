@@ -18,7 +18,7 @@ from penstock.broker.topics import Topic, is_kept
 from penstock.delivery.group import Dying, Group
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.model.batch import Batch
-from penstock.model.errors import CorruptData, InvalidArgument, MessageNotFound, PenstockError
+from penstock.model.errors import CorruptData, GroupInUse, InvalidArgument, MessageNotFound, PenstockError
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
@@ -366,6 +366,9 @@ def _home(engine: Engine, letter: DeadLetter) -> tuple[Topic | None, bool]:
     progress = None if partition.state is None else partition.state.groups.get(letter.group)
     if progress is None or not is_kept(partition.messages, letter.origin.offset):
         return None, True
+    desk = topic.delivery.desks.get(letter.group) if topic.delivery is not None else None
+    if desk is not None and desk.group.claims[letter.origin.partition].paused:
+        raise GroupInUse(f"the group {letter.group!r} of {topic.name} is being moved: redrive again when it is done")
     return topic, letter.origin.offset in progress.dead
 
 

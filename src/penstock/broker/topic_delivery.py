@@ -304,8 +304,6 @@ class TopicDelivery:
             return
         offsets = offsets_of(event)
         index = self.indexes[partition]
-        if event.kind in _GONE and not (event.kind == EventKind.ARCHIVED and self.archived):
-            index.forget(offsets)
         if event.kind == EventKind.RESCHEDULED:
             for offset in offsets:
                 index.delay_again(offset, event.due_us)
@@ -315,6 +313,8 @@ class TopicDelivery:
             for desk in self.desks.values():
                 if not (event.kind == EventKind.ARCHIVED and desk.group.settings.archived):
                     desk.group.withdraw(partition, offsets)
+        if event.kind in _GONE and not (event.kind == EventKind.ARCHIVED and self.archived):
+            index.forget(offsets)  # last: the keys of what goes were still needed
 
     def refused(self, partition: int, event: Event) -> None:
         """An event was not written: undo what was done for it."""
