@@ -16,6 +16,7 @@ from penstock.model.events import Event, encode_events, merge_acks, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
 from penstock.model.names import NORMAL
+from penstock.segments.window import Rows
 
 Content = tuple[int, int, int, int]
 """What the index knows of the content of a block: flags, priority, low, high (see `BlockRef`)."""
@@ -70,7 +71,7 @@ class BatchBlock(LogBlock):
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
-        announce(self.log, self.base, self.batch)
+        announce(self, self.batch, length)
 
     def refused(self) -> None:
         super().refused()
@@ -111,7 +112,7 @@ class SinglesBlock(LogBlock):
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
         assert self._batch is not None
-        announce(self.log, self.base, self._batch)
+        announce(self, self._batch, length)
         self.singles, self._batch = [], None  # they can be read from the journal now
 
     def refused(self) -> None:
@@ -179,15 +180,17 @@ class CarriedBlock(LogBlock):
         """It is still where it was."""
 
 
-def announce(log: Log, base: int, batch: Batch) -> None:
+def announce(block: LogBlock, batch: Batch, length: int) -> None:
     """Committed messages can be delivered, if anybody consumes the topic."""
+    log, base = block.log, block.base
     index = log.topic.partitions[log.partition].index
     if index is None:
         return
     keys = batch.keys if log.topic.config.order == "key" else None
     index.add(Columns(base, len(batch), batch.priority, batch.priorities, batch.deliver_at, batch.expires_at, keys))
     if log.topic.delivery is not None:
-        log.topic.delivery.published(log.partition, batch.deliver_at is not None or batch.expires_at is not None)
+        rows = Rows(range(base, base + len(batch)), [block.timestamp_us] * len(batch), batch)
+        log.topic.delivery.published(log, rows, length)
 
 
 class TopicRecord(msgspec.Struct, array_like=True):

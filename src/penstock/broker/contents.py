@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
 _CACHE_BYTES = 64 << 20
+_CHUNK_BYTES, _ROW_BYTES = 1024, 64  # what Python takes, beside the content
 
 
 class Chunk:
@@ -37,7 +38,7 @@ class Chunk:
         self.content = content
         self.offsets = offsets
         self.first, self.end = offsets.min(), offsets.max() + 1
-        self.size_bytes = size_bytes
+        self.size_bytes = size_bytes + _CHUNK_BYTES + _ROW_BYTES * len(offsets)
 
     def pick(self, wanted: Offsets) -> Rows:
         """The rows of some of its messages."""
@@ -107,18 +108,25 @@ class Contents:
             chunk = Chunk(log, content, from_range(content.offsets[0], content.offsets[-1] + 1), size_bytes)
         else:
             chunk = Chunk(log, content, Offsets(content.column("offset").to_pylist()), size_bytes)
+        self._keep(chunk)
+        return chunk
+
+    def keep(self, log: Log, rows: Rows, size_bytes: int) -> None:
+        """Messages that were just published: those who consume them need not decode them."""
+        self._keep(Chunk(log, rows, from_range(rows.offsets[0], rows.offsets[-1] + 1), size_bytes))
+
+    def _keep(self, chunk: Chunk) -> None:
         with self._lock:
-            chunks = self._chunks.setdefault(log, [])
+            chunks = self._chunks.setdefault(chunk.log, [])
             chunks.insert(bisect_right(chunks, chunk.first, key=_first), chunk)
             self._oldest.append(chunk)
-            self._bytes += size_bytes
+            self._bytes += chunk.size_bytes
             while self._bytes > _CACHE_BYTES and len(self._oldest) > 1:
                 gone = self._oldest.popleft()
                 self._bytes -= gone.size_bytes
                 self._chunks[gone.log].remove(gone)
                 if not self._chunks[gone.log]:
                     del self._chunks[gone.log]
-        return chunk
 
 
 def _to_rows(table: pa.Table) -> Rows:

@@ -78,6 +78,7 @@ class Deliveries:
                     self._arm,
                     self._news.add,
                     self._new_lease_id,
+                    self.contents,
                 )
                 topic.delivery.time_changed()
             if any(progress.settings.archived for progress in topic.partitions[0].delivery_state().groups.values()):

@@ -22,7 +22,9 @@ from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
-    from penstock.broker.topics import Topic
+    from penstock.broker.contents import Contents
+    from penstock.broker.topics import Log, Topic
+    from penstock.segments.window import Rows
 
 _FOREVER_US = 2**63 - 1
 _FOREVER_S = float("inf")
@@ -72,8 +74,10 @@ class TopicDelivery:
         arm: Callable[[TopicDelivery], None],
         changed: Callable[[TopicDelivery], None],
         new_lease_id: Callable[[], int],
+        contents: Contents,
     ) -> None:
         self.topic = topic
+        self._contents = contents
         self.indexes = indexes
         self.desks: dict[str, GroupDesk] = {}
         self.archived = False  # whether the indexes know what is in the archive
@@ -277,13 +281,14 @@ class TopicDelivery:
 
     # What became of what was gathered.
 
-    def published(self, partition: int, timed: bool) -> None:
+    def published(self, log: Log, rows: Rows, size_bytes: int) -> None:
         """New messages are in the index."""
         for desk in self.desks.values():
-            desk.group.wake(partition)
-        if timed:
+            desk.group.wake(log.partition)
+        if rows.batch.deliver_at is not None or rows.batch.expires_at is not None:
             self.next_us = 0
         if self.desks:
+            self._contents.keep(log, rows, size_bytes)
             self._changed(self)
 
     def committed(self, partition: int, event: Event, now_us: int) -> None:
