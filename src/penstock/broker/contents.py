@@ -47,7 +47,7 @@ class Chunk:
         start, count = self.offsets.rank(wanted.min()) - 1, len(wanted)
         if self.offsets.rank(wanted.max()) == start + count:
             return self._slice(start, start + count)
-        places = [offset - self.first for offset in wanted]
+        places = [offset - self.first for offset in wanted.to_array()]
         if self.end - self.first > len(self.offsets):  # some are missing in between
             places = [self.offsets.rank(offset) - 1 for offset in wanted]
         if isinstance(self.content, Rows):

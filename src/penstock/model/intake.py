@@ -12,7 +12,7 @@ from penstock.model.batch import Batch
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.message import Message
-from penstock.model.names import NORMAL, Priority, parse_priority
+from penstock.model.names import LOWEST, NORMAL, Priority, parse_priority
 from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size, parse_duration
 
 DEDUPE_ID_BYTES_MAX = 1024
@@ -149,7 +149,13 @@ def _blame(rows: list[Message], limits: BrokerConfig, now_us: int) -> None:
 
 
 def _set_priorities(batch: Batch, priorities: Sequence[Priority]) -> None:
-    for kind in set(map(type, priorities)) - {int, str}:
+    kinds = set(map(type, priorities))
+    if kinds == {int} and min(priorities) >= 0 and max(priorities) <= LOWEST:  # type: ignore[operator]
+        numbers = bytes(cast("Sequence[int]", priorities))
+        uniform = numbers.count(numbers[0]) == len(numbers)
+        batch.priority, batch.priorities = (numbers[0], None) if uniform else (batch.priority, numbers)
+        return
+    for kind in kinds - {int, str}:
         parse_priority(next(priority for priority in priorities if type(priority) is kind))
     lanes = {priority: parse_priority(priority) for priority in set(priorities)}
     if len(set(lanes.values())) == 1:

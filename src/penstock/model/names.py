@@ -11,6 +11,7 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}(\.dlq)?")
 GROUP_NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 PRIORITIES = {"critical": 0, "high": 64, "normal": 128, "low": 192, "background": 255}
 NORMAL = PRIORITIES["normal"]
+LOWEST = 255
 
 Priority = int | str
 
