@@ -31,6 +31,9 @@ def draw(path: Path, results: dict[str, Any]) -> None:
 
 
 def _rates(axes: Any, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        axes.set_axis_off()
+        return
     places = range(len(rows))
     axes.barh([place - 0.2 for place in places], [row["measured"] for row in rows], 0.4, color=_PLAIN, label="measured")
     axes.barh(

@@ -130,21 +130,28 @@ class AsyncBroker(AsyncAdministration):
     ) -> AsyncConsumer:
         """A consumer of one topic or of several, working for a group, which is made at `start` if it is new."""
         consumer = AsyncConsumer(self._engine, self._outcomes, yes_or_no(autoack))
-        consumer._consuming = await asyncio.to_thread(  # noqa: SLF001 - the other half of making it
-            lambda: Consuming(
-                self._engine,
-                AsyncDelivery,
-                consumer,
-                topic,
-                group,
-                mode=mode,
-                max_in_flight=max_in_flight,
-                visibility_timeout=visibility_timeout,
-                session_timeout=session_timeout,
-                start=start,
-                name=name,
+        making = asyncio.ensure_future(
+            asyncio.to_thread(
+                lambda: Consuming(
+                    self._engine,
+                    AsyncDelivery,
+                    consumer,
+                    topic,
+                    group,
+                    mode=mode,
+                    max_in_flight=max_in_flight,
+                    visibility_timeout=visibility_timeout,
+                    session_timeout=session_timeout,
+                    start=start,
+                    name=name,
+                )
             )
         )
+        try:
+            consumer._consuming = await asyncio.shield(making)  # noqa: SLF001 - the other half of making it
+        except asyncio.CancelledError:
+            (await making).close()  # it cannot be stopped half-way
+            raise
         return consumer
 
     def read(

@@ -55,12 +55,14 @@ class Administration:
 
     def groups(self, topic: str | None = None) -> list[GroupInfo]:
         """Every group, or those of one topic."""
-        found = groups.list_groups(self.engine, topic)
-        return [groups.show_group(self.engine, name, group) for name, group in found]
+        with Uninterrupted():
+            found = groups.list_groups(self.engine, topic)
+            return [groups.show_group(self.engine, name, group) for name, group in found]
 
     def group(self, topic: str, group: str) -> GroupInfo:
         """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
-        return groups.show_group(self.engine, topic, group)
+        with Uninterrupted():
+            return groups.show_group(self.engine, topic, group)
 
     def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
         """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
@@ -83,7 +85,8 @@ class Administration:
 
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
-        return list(itertools.islice(delays.list_delayed(self.engine, topic), _check_limit(limit)))
+        with Uninterrupted():
+            return list(itertools.islice(delays.list_delayed(self.engine, topic), _check_limit(limit)))
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
@@ -214,7 +217,8 @@ class Administration:
 
     def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
-        return tracing.trace(self._open_engine(), _identity(identity))
+        with Uninterrupted():
+            return tracing.trace(self._open_engine(), _identity(identity))
 
     def _open_engine(self) -> Engine:
         if self.engine.closed:

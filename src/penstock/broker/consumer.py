@@ -156,7 +156,8 @@ class Consumer:
 
     def heartbeat(self) -> None:
         """Say that it is alive, in `assigned` mode, during long work; every other call says so too."""
-        self._consuming.heartbeat()
+        with Uninterrupted():
+            self._consuming.heartbeat()
 
     def close(self) -> None:
         """Give back what is held and leave the group; closing twice is harmless."""
@@ -186,19 +187,18 @@ class Consumer:
         return received[0] if received else None
 
     def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[Delivery]:
-        with Uninterrupted():
-            with self._engine.lock:
-                found = self._consuming.fetch(wanted, visibility_s)
-                waiter, arrived = None, None
-                if found is None and wait_s > 0:
-                    arrived = threading.Event()
-                    waiter = Waiter(self._consuming.seats, wanted, visibility_s, arrived.set)
-                    self._engine.deliveries.wait(waiter, self._consuming.seats)
-            if found is not None:
-                return self._take(*found)
-        if waiter is None or arrived is None:
-            return []
+        arrived = threading.Event()
+        waiter = Waiter(self._consuming.seats, wanted, visibility_s, arrived.set)
         try:
+            with Uninterrupted():
+                with self._engine.lock:
+                    found = self._consuming.fetch(wanted, visibility_s)
+                    if found is None and wait_s > 0:
+                        self._engine.deliveries.wait(waiter, self._consuming.seats)
+                if found is not None:
+                    return self._take(*found)
+            if wait_s <= 0:
+                return []
             arrived.wait(min(wait_s, threading.TIMEOUT_MAX))
         except BaseException:
             self._stop_waiting(waiter)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from penstock.broker.contents import Unreadable
 from penstock.broker.dead_letters import bury
 from penstock.broker.topic_delivery import Seat, TopicDelivery
 from penstock.broker.waiting import Seats
@@ -15,7 +16,7 @@ from penstock.delivery.group import Group, Outcome, Pick
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
-from penstock.model.errors import BrokerClosed, CorruptData, InvalidArgument, LeaseLost, PenstockError
+from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, PenstockError
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import check_group_name, check_topic_name
 from penstock.model.options import duration, whole
@@ -126,25 +127,25 @@ class Consuming(Generic[Message]):
         """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest."""
         found: list[Message] = []
         for pick in picks:
-            try:
-                self._read(delivery, pick, found)
-            except CorruptData as error:
+            for unreadable, error in self._read(delivery, pick, found):
                 reason = f"it cannot be read: {error}"
                 self.settle_leases(
                     delivery,
                     self._by_topic[delivery.topic.name][1],
-                    [(pick.lease, pick.offsets)],
+                    [(pick.lease, unreadable)],
                     lambda group, lease, offsets, outcome, reason=reason: group.fail(  # type: ignore[misc]
                         self._deliveries.now(), lease, offsets, reason, None, outcome
                     ),
                 )
         return found
 
-    def _read(self, delivery: TopicDelivery, pick: Pick, found: list[Message]) -> None:
+    def _read(self, delivery: TopicDelivery, pick: Pick, found: list[Message]) -> Unreadable:
+        """Add what can be read of a pick; what cannot."""
+        unreadable: Unreadable = []
         lease = pick.lease
         lease.owner = self._owner
         log = delivery.topic.partitions[lease.partition].messages
-        for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, pick.offsets):
+        for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, pick.offsets, unreadable):
             count = len(offsets)
             nothing = [None] * count
             found += map(
@@ -162,6 +163,7 @@ class Consuming(Generic[Message]):
                 nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at],
                 [lease] * count,
             )
+        return unreadable
 
     def give_back(self, delivery: TopicDelivery, picks: list[Pick]) -> None:
         """Whoever they were taken for has gone."""
@@ -317,6 +319,8 @@ class Consuming(Generic[Message]):
     def close(self) -> Commit | None:
         """Give back what is held, and leave."""
         self.closed = True
+        if self._engine.closed:
+            return None
         with self._engine.lock:
             if self._engine.journal.frozen is None and not self._engine.closed:
                 for delivery, seat in self.seats:

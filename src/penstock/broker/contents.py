@@ -17,6 +17,7 @@ from penstock.broker.reading import LogReader
 from penstock.broker.topics import Log
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.batch import select
+from penstock.model.errors import CorruptData
 from penstock.segments.window import Rows, Window
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _CACHE_BYTES = 64 << 20
 _CHUNK_BYTES, _ROW_BYTES = 1024, 64  # what Python takes, beside the content
+Unreadable = list[tuple[Offsets, CorruptData]]
+"""What could not be read, in order, with why."""
 
 
 class Chunk:
@@ -72,11 +75,22 @@ class Contents:
         self._oldest: deque[Chunk] = deque()
         self._bytes = 0
 
-    def rows(self, log: Log, offsets: Offsets) -> Iterator[Rows]:
-        """The messages at these offsets, in order; those that are gone from the log are left out."""
+    def rows(self, log: Log, offsets: Offsets, unreadable: Unreadable) -> Iterator[Rows]:
+        """The messages at these offsets, in order; those that are gone from the log are left out.
+
+        Those that are damaged are left out too, and told in `unreadable` before anything behind them is given.
+        """
         left = offsets
         while left:
-            chunk = self._cached(log, left.min()) or self._load(log, left.min(), left.max() + 1)
+            try:
+                chunk = self._cached(log, left.min()) or self._load(log, left.min(), left.max() + 1)
+            except CorruptData as error:
+                first, end = self._damaged(log, left)
+                bad = left & from_range(first, end)
+                if bad:
+                    unreadable.append((bad, error))
+                left = left - from_range(0, end)
+                continue
             if chunk is None:
                 return
             if chunk.first <= left.min() and chunk.end > left.max():
@@ -110,6 +124,26 @@ class Contents:
             chunk = Chunk(log, content, Offsets(content.column("offset").to_pylist()), size_bytes)
         self._keep(chunk)
         return chunk
+
+    def _damaged(self, log: Log, left: Offsets) -> tuple[int, int]:
+        """What cannot be read where the first of these offsets lies: from, and to before."""
+        start = left.min()
+        with self._engine.lock:
+            segment = next((s for s in log.segments if s.end > start and s.base <= left.max()), None)
+            place = log.find(start)
+            if segment is None:
+                return (log.block(place).base, log.block(place).end) if place < len(log) else (start, start + 1)
+        inside = left & from_range(segment.base, segment.end)
+        bad, good = 0, len(inside)  # in a segment only some row groups may be damaged: where does it go on?
+        while good - bad > 1:
+            middle = (bad + good) // 2
+            try:
+                self._load(log, inside[middle], segment.end)
+            except CorruptData:
+                bad = middle
+            else:
+                good = middle
+        return segment.base, inside[good] if good < len(inside) else segment.end
 
     def keep(self, log: Log, rows: Rows, size_bytes: int) -> None:
         """Messages that were just published: those who consume them need not decode them."""

@@ -7,18 +7,20 @@ events of a redrive: a crash leaves a message on one side or on the other, never
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.contents import Unreadable
 from penstock.broker.reading import LogReader
 from penstock.broker.topics import Topic, is_kept
 from penstock.delivery.group import Dying, Group
-from penstock.delivery.offsets import Offsets, lowest, written
+from penstock.delivery.offsets import Offsets, from_range, lowest, written
 from penstock.model.batch import Batch
-from penstock.model.errors import CorruptData, GroupInUse, InvalidArgument, MessageNotFound, PenstockError
+from penstock.model.errors import CorruptData, GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from penstock.broker.topic_delivery import TopicDelivery
 
 _AT_ONCE = 500
+_BYTES_AT_ONCE = 8 << 20
 _PREFIX = "penstock-"
 _HISTORY_MAX = 50
+_log = logging.getLogger("penstock")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -84,47 +88,80 @@ def bury(engine: Engine) -> None:
                 delivery, group, dying = engine.deliveries.dying.popleft()
             left = dying.offsets
             while left:
-                some = lowest(left, _AT_ONCE)
-                left = left - some
+                rest = left
                 try:
-                    _bury(engine, delivery, group, dying._replace(offsets=some))
-                except PenstockError:
-                    if left:  # the others are tried again
+                    _make_room(engine)
+                    some = lowest(left, _AT_ONCE)
+                    rest = left - some
+                    left = left - _bury(engine, delivery, group, dying._replace(offsets=some))
+                except Exception:
+                    if rest:  # the others are tried again
                         with engine.lock:
-                            engine.deliveries.dying.appendleft((delivery, group, dying._replace(offsets=left)))
+                            engine.deliveries.dying.appendleft((delivery, group, dying._replace(offsets=rest)))
                     raise
 
 
-def _bury(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
-    topic, now_us = delivery.topic, engine.clock.wall_us()
-    letters = _letters(engine, topic, group, dying, now_us)
+def _make_room(engine: Engine) -> None:
+    """Have what is gathered written before more is put into the same group, if it is much."""
     with engine.lock:
-        desk = delivery.desks.get(group.name)
-        if topic.deleting or topic.delivery is not delivery or desk is None or desk.group is not group:
-            return  # there is nobody any more whom it could concern
-        if group.is_void(dying):
-            return  # the group was moved: they are not dying any more
-        try:
+        commit = engine.journal.latest_commit() if engine.journal.gathering.size_bytes >= _BYTES_AT_ONCE else None
+    if commit is not None:
+        engine.journal.wait(commit)
+
+
+def _bury(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -> Offsets:
+    """Bury the first of the dying, as many as one step takes; those. When it fails, all of them are given up."""
+    topic, now_us = delivery.topic, engine.clock.wall_us()
+    try:
+        found, some = _read(engine, topic, dying)
+        first = dying._replace(offsets=some)
+        letters = _letters(engine, topic, group, first, found, now_us) if found else None
+        with engine.lock:
+            desk = delivery.desks.get(group.name)
+            if topic.deleting or topic.delivery is not delivery or desk is None or desk.group is not group:
+                return dying.offsets  # there is nobody any more whom it could concern
+            if group.is_void(dying):
+                return dying.offsets  # the group was moved: they are not dying any more
             if letters is not None:
                 engine.append_internal(topic.name + DEAD_LETTERS, letters, now_us)
-            events = group.bury(dying, now_us) if letters is not None else group.skip(dying, now_us)
+            events = group.bury(first, now_us) if letters is not None else group.skip(first, now_us)
             engine.log_events(topic, events)
-        except PenstockError:
-            group.give_up(dying.partition, dying.offsets)
-            raise
+    except Exception:
+        with engine.lock:
+            if not group.is_void(dying):
+                group.give_up(dying.partition, dying.offsets)
+        raise
+    return some
 
 
-def _letters(engine: Engine, topic: Topic, group: Group, dying: Dying, now_us: int) -> Batch | None:
-    """The dying messages with everything that is known of them; None if they are gone from the log."""
+def _read(engine: Engine, topic: Topic, dying: Dying) -> tuple[list[Rows], Offsets]:
+    """The content of the first of the dying, as much as one step takes, and which of them that are."""
     log = topic.partitions[dying.partition].messages
+    unreadable: Unreadable = []
+    found: list[Rows] = []
+    some, room = dying.offsets, _BYTES_AT_ONCE
+    for rows in engine.deliveries.contents.rows(log, dying.offsets, unreadable):
+        count = 0
+        for value in rows.batch.values:
+            if room <= 0:
+                break
+            room -= len(value)
+            count += 1
+        if count:
+            found.append(Rows(rows.offsets[:count], rows.timestamps_us[:count], rows.batch.slice(0, count)))
+        if count < len(rows.offsets):
+            some = dying.offsets & from_range(0, rows.offsets[count])
+            break
+    for offsets, error in unreadable:
+        count = len(offsets)
+        reason = {_PREFIX + "unreadable": str(error)}
+        found.append(Rows(list(offsets), [0] * count, Batch([b""] * count, headers=[reason] * count)))
+    return sorted(found, key=lambda rows: rows.offsets[0]), some
+
+
+def _letters(engine: Engine, topic: Topic, group: Group, dying: Dying, found: list[Rows], now_us: int) -> Batch:
+    """The dying messages with everything that is known of them."""
     progress = group.claims[dying.partition].progress
-    try:
-        found = list(engine.deliveries.contents.rows(log, dying.offsets))
-    except CorruptData:
-        nothing = [b""] * len(dying.offsets)
-        found = [Rows(list(dying.offsets), [0] * len(nothing), Batch(nothing))]
-    if not found:
-        return None
     histories = _histories(engine, topic, group.name, dying)
     whole = Batch([], keys=[], headers=[], priorities=b"")
     priorities: list[int] = []
@@ -162,12 +199,16 @@ def _histories(engine: Engine, topic: Topic, group: str, dying: Dying) -> dict[i
     found: dict[int, list[str]] = {}
     if event_log is None:
         return found
-    for event in LogReader(engine, event_log).events_between(dying.offsets.min(), dying.offsets.max()):
-        if event.group == group and event.count:
-            line = _line(event.time_us, event.kind, event.consumer, event.detail)
-            for offset in dying.offsets:
-                if event.speaks_of(offset):
-                    found.setdefault(offset, []).append(line)
+    try:
+        for event in LogReader(engine, event_log).events_between(dying.offsets.min(), dying.offsets.max()):
+            if event.group == group and event.count:
+                line = _line(event.time_us, event.kind, event.consumer, event.detail)
+                for offset in dying.offsets:
+                    if event.speaks_of(offset):
+                        found.setdefault(offset, []).append(line)
+    except (CorruptData, OSError) as error:  # they die without it
+        _log.warning("dead letters of %s have no history: %s", topic.name, error)
+        return {}
     return {offset: lines[-_HISTORY_MAX:] for offset, lines in found.items()}
 
 
@@ -261,35 +302,38 @@ def redrive(
     if to is not None and dead_letters_topic(topic_name) == check_topic_name(to):
         raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
     at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate / 10)))
-    waiting: list[DeadLetter] = []
     started_s = time.monotonic()
     # What dies again meanwhile comes behind this end: one call does not go round in circles.
-    for letter in _until_now(engine, topic_name):
-        if chosen is None or chosen(letter):
-            report.selected += 1
-            waiting.append(letter)
-        if len(waiting) >= at_once and not dry_run:
-            _redrive_some(engine, waiting, to, report)
-            waiting = []
-            if rate is not None:
-                ahead_s = report.selected / rate - (time.monotonic() - started_s)
-                time.sleep(max(0.0, ahead_s))
-    if waiting and not dry_run:
-        _redrive_some(engine, waiting, to, report)
+    for letters in _in_steps(_until_now(engine, topic_name), chosen, at_once):
+        if rate is not None and report.selected and not dry_run:
+            ahead_s = report.selected / rate - (time.monotonic() - started_s)
+            time.sleep(max(0.0, ahead_s))
+        report.selected += len(letters)
+        if not dry_run:
+            _redrive_some(engine, letters, to, report)
     return report
 
 
 def purge(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
     """Let dead letters go for good; how many."""
-    gone = 0
+    return sum(_purge_some(engine, some) for some in _in_steps(_until_now(engine, topic_name), chosen, _AT_ONCE))
+
+
+def _in_steps(
+    letters: Iterable[DeadLetter], chosen: Callable[[DeadLetter], bool] | None, at_once: int
+) -> Iterator[list[DeadLetter]]:
+    """The chosen ones, so many or so many bytes at once."""
     waiting: list[DeadLetter] = []
-    for letter in _until_now(engine, topic_name):
+    size_bytes = 0
+    for letter in letters:
         if chosen is None or chosen(letter):
             waiting.append(letter)
-        if len(waiting) >= _AT_ONCE:
-            gone += _purge_some(engine, waiting)
-            waiting = []
-    return gone + (_purge_some(engine, waiting) if waiting else 0)
+            size_bytes += len(letter.value)
+        if len(waiting) >= at_once or size_bytes >= _BYTES_AT_ONCE:
+            yield waiting
+            waiting, size_bytes = [], 0
+    if waiting:
+        yield waiting
 
 
 def _until_now(engine: Engine, topic_name: str) -> Iterator[DeadLetter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 from collections import deque
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from penstock.broker.alarms import Alarms
 from penstock.broker.contents import Contents
 from penstock.broker.indexing import build_index, segment_columns
 from penstock.broker.reading import LogReader
@@ -44,8 +44,8 @@ class Deliveries:
         self.redriving = threading.Lock()
         self._attach_lock = threading.Lock()
         self._news: set[TopicDelivery] = set()
-        self._wall_alarms: list[tuple[int, int, TopicDelivery]] = []
-        self._monotonic_alarms: list[tuple[float, int, TopicDelivery]] = []
+        self._wall_alarms = Alarms()
+        self._monotonic_alarms = Alarms()
         self._commits_soon = False  # whether the timer looks after deliveries that nobody waits for
         self._last_lease = engine.epoch << 32
         self._consumers = 0
@@ -95,12 +95,7 @@ class Deliveries:
                 exists = group in delivery.topic.partitions[0].delivery_state().groups
             if not exists:
                 offsets = self._offsets(delivery.topic, start)
-                with self._engine.lock:
-                    own = [
-                        replace(settings or GroupSettings(), missing=missing_runs(partition.messages, offset))
-                        for partition, offset in zip(delivery.topic.partitions, offsets, strict=True)
-                    ]
-                self._create(delivery, group, offsets, own)
+                self._create(delivery, group, offsets, [settings or GroupSettings()] * len(offsets))
             with self._engine.lock:
                 delivery.desk(group)
         return delivery
@@ -114,17 +109,18 @@ class Deliveries:
         left_out: Sequence[Offsets] = (),
     ) -> None:
         now_us = self._engine.clock.wall_us()
-        events = [
-            (number, Event(EventKind.CREATED, now_us, offset, 0, group, detail=encode_settings(own)))
-            for number, (offset, own) in enumerate(zip(offsets, settings, strict=True))
-        ]
-        for number, skipped in enumerate(left_out):
-            while skipped:
-                some = lowest(skipped, _OFFSETS_AT_ONCE)
-                skipped -= some  # noqa: PLW2901 - it is used up
-                first, count, others = written(some)
-                events.append((number, Event(EventKind.SKIPPED, now_us, first, count, group, offsets=others)))
         with self._engine.lock:
+            events = []
+            for number, (offset, own) in enumerate(zip(offsets, settings, strict=True)):
+                log = delivery.topic.partitions[number].messages
+                detail = encode_settings(replace(own, missing=missing_runs(log, offset, own.archived)))
+                events.append((number, Event(EventKind.CREATED, now_us, offset, 0, group, detail=detail)))
+            for number, skipped in enumerate(left_out):
+                while skipped:
+                    some = lowest(skipped, _OFFSETS_AT_ONCE)
+                    skipped -= some  # noqa: PLW2901 - it is used up
+                    first, count, others = written(some)
+                    events.append((number, Event(EventKind.SKIPPED, now_us, first, count, group, offsets=others)))
             commit = self._engine.log_events(delivery.topic, events)
         self._engine.journal.wait(commit)
 
@@ -210,6 +206,7 @@ class Deliveries:
                 (number, Event(EventKind.FORGOTTEN, now_us, 0, 0, group)) for number in range(len(delivery.indexes))
             ]
             commit = self._engine.log_events(delivery.topic, events)
+            delivery.desk(group).deleting = True
         self._engine.journal.wait(commit)
 
     # Consumers.
@@ -252,50 +249,45 @@ class Deliveries:
         """Raise if nothing can be delivered or settled; under the state lock."""
         if self._engine.closed:
             raise BrokerClosed("the broker is closed")
-        self._engine.journal.check_writable(0)
+        self._engine.journal.check_alive()
 
     # Time; under the state lock.
 
     def tick(self) -> float:
         """Do what has become due everywhere; how many seconds until there is more."""
         now = self.now()
-        due: dict[TopicDelivery, None] = {}
-        while self._wall_alarms and self._wall_alarms[0][0] <= now.wall_us:
-            delivery = heapq.heappop(self._wall_alarms)[2]
-            delivery.armed_us = 2**63 - 1
-            due[delivery] = None
-        while self._monotonic_alarms and self._monotonic_alarms[0][0] <= now.monotonic_s:
-            delivery = heapq.heappop(self._monotonic_alarms)[2]
-            delivery.armed_s = float("inf")
-            due[delivery] = None
-        for delivery in due:
-            if delivery.topic.delivery is delivery:
-                delivery.tick(now)
-                delivery.time_changed()
-                delivery.serve(now)
+        for number in sorted({*self._wall_alarms.ring(now.wall_us), *self._monotonic_alarms.ring(now.monotonic_s)}):
+            topic = self._engine.catalog.by_id.get(number)
+            if topic is not None and topic.delivery is not None:
+                self._attend(topic.delivery, now)
         wait_s = _FOREVER_S
         if self._commits_soon:
             self._commits_soon = self._engine.journal.latest_commit() is not None
             self._engine.journal.wake_flusher()
             wait_s = _COMMIT_S
-        if self._wall_alarms:
-            wait_s = min(wait_s, (self._wall_alarms[0][0] - now.wall_us) / 1_000_000)
-        if self._monotonic_alarms:
-            wait_s = min(wait_s, self._monotonic_alarms[0][0] - now.monotonic_s)
+        wall_us, monotonic_s = self._wall_alarms.next_time(), self._monotonic_alarms.next_time()
+        if wall_us is not None:
+            wait_s = min(wait_s, (wall_us - now.wall_us) / 1_000_000)
+        if monotonic_s is not None:
+            wait_s = min(wait_s, monotonic_s - now.monotonic_s)
         return max(0.0, wait_s)
+
+    def _attend(self, delivery: TopicDelivery, now: Moment) -> None:
+        """Do what is due in one topic; whatever goes wrong there, the others are attended to."""
+        try:
+            delivery.tick(now)
+            delivery.serve(now)
+        except PenstockError as error:
+            _log.warning("what is due in %s will be tried again: %s", delivery.topic.name, error)
+        except Exception:  # noqa: BLE001 - not even a bug may keep the others waiting
+            _log.exception("keeping time of %s failed", delivery.topic.name)
+        finally:
+            delivery.time_changed()
 
     def _arm(self, delivery: TopicDelivery) -> None:
         """Set the alarm clock for a topic, if it is to ring earlier than it was set for."""
-        earlier = False
-        if delivery.next_us < delivery.armed_us:
-            delivery.armed_us = delivery.next_us
-            heapq.heappush(self._wall_alarms, (delivery.next_us, delivery.topic.id, delivery))
-            earlier = self._wall_alarms[0][2] is delivery
-        if delivery.next_s < delivery.armed_s:
-            delivery.armed_s = delivery.next_s
-            heapq.heappush(self._monotonic_alarms, (delivery.next_s, delivery.topic.id, delivery))
-            earlier = earlier or self._monotonic_alarms[0][2] is delivery
-        if earlier:
+        is_next = self._wall_alarms.set(delivery.topic.id, delivery.next_us)
+        if self._monotonic_alarms.set(delivery.topic.id, delivery.next_s) or is_next:
             self.wake_timer()
 
     # What was committed; under the state lock.
@@ -312,6 +304,8 @@ class Deliveries:
                 delivery.serve(now)
             except PenstockError as error:  # what was committed stays so, whatever becomes of those who wait
                 _log.warning("nobody was served on %s: %s", delivery.topic.name, error)
+            except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
+                _log.exception("serving %s failed", delivery.topic.name)
 
     def _log_events(self, topic: Topic, events: Iterable[Logged]) -> None:
         """Log what nobody may be waiting for: the timer sees to it that it is committed."""

@@ -173,5 +173,6 @@ class Engine(Writing):
         self.lock = threading.Lock()  # the parent's threads, which may have held these, are not here
         self.upkeep_lock = threading.Lock()
         self._checkpoint_lock = threading.Lock()
+        self.journal.disown()
         self.closed = self._released = True
         self.storage.close()

@@ -106,10 +106,17 @@ def _is_protected(topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> 
     return any(inside & progress.pending(segment.end) for progress in state.groups.values())
 
 
+def stays(log: Log, event: Event) -> None:
+    """A segment is not on its way out any more: it has gone, or could not go."""
+    if event.kind in (EventKind.ARCHIVED, EventKind.REMOVED):
+        log.going = tuple(base for base in log.going if base != event.offset)
+
+
 def apply_event(log: Log, event: Event) -> list[str]:
     """Do to the list of segments what the event says, live and in recovery alike; the files that go."""
     if event.kind not in (EventKind.ARCHIVED, EventKind.REMOVED):
         return []
+    stays(log, event)
     for place, segment in enumerate(log.segments):
         if segment.base == event.offset and segment.end - segment.base == event.count and not segment.archived:
             if event.kind is EventKind.ARCHIVED:
@@ -136,5 +143,6 @@ def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us
         if _is_protected(topic, log, segment, now_us):
             return False
         commit = engine.log_events(topic, [(log.partition, event)])
+        log.going = (*log.going, segment.base)
     engine.journal.wait(commit)
     return True

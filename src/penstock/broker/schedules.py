@@ -11,7 +11,7 @@ import heapq
 import logging
 from array import array
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from penstock.segments.window import Window
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
+    from penstock.broker.topics import Log
     from penstock.journal import Commit
 
 TOPIC = "penstock.schedules"
@@ -58,6 +59,22 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Schedule).decode
 
 
+class _Change(NamedTuple):
+    """A change of the table that may not be on disk yet."""
+
+    name: str
+    before: tuple[Schedule, int] | None
+    commit: Commit
+    log: Log
+    """Where it was written last, and at which offset."""
+    offset: int
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was not written; its offset is free again before the commit tells."""
+        return self.commit.failed or (not self.commit.done and self.log.next_offset <= self.offset)
+
+
 class Schedules:
     """All schedules of a broker; under the state lock unless said otherwise."""
 
@@ -65,6 +82,7 @@ class Schedules:
         self._engine = engine
         self._known: dict[str, tuple[Schedule, int]] = {}  # with the offset of its message
         self._alarms: list[tuple[int, str]] = []
+        self._changes: list[_Change] = []  # those that may still be refused, in order
 
     def load(self) -> None:
         """Read what is scheduled; without the lock, before anything else."""
@@ -81,16 +99,21 @@ class Schedules:
             except CorruptData as error:  # everything else must go on without them
                 _log.error("schedules are missing: %s", error)
         self._known = known
-        self._alarms = [(schedule.next_us, name) for name, (schedule, _) in known.items() if schedule.next_us]
+        self._set_alarms()
+
+    def _set_alarms(self) -> None:
+        self._alarms = [(schedule.next_us, name) for name, (schedule, _) in self._known.items() if schedule.next_us]
         heapq.heapify(self._alarms)
 
     def all(self) -> list[Schedule]:
         """Every schedule, by name."""
+        self._undo_refused()
         return [schedule for _, (schedule, _) in sorted(self._known.items())]
 
     def put(self, name: str, cron: str, zone: str, topic: str, message: Message) -> tuple[Schedule, Commit]:
         """Make a schedule, or another one of the same name instead."""
         check_group_name(name, "schedule")
+        self._undo_refused()
         now_us = self._engine.clock.wall_us()
         parsed = Cron.parse(cron, zone)
         if message.delay is not None or message.deliver_at is not None or message.dedupe_id is not None:
@@ -101,6 +124,7 @@ class Schedules:
 
     def pause(self, name: str, paused: bool) -> tuple[Schedule, Commit]:
         """Stop it from firing, or let it fire again from now on."""
+        self._undo_refused()
         schedule = self._find(name)
         next_us = 0 if paused else Cron.parse(schedule.cron, schedule.zone).next_after_us(self._engine.clock.wall_us())
         changed = msgspec.structs.replace(schedule, paused=paused, next_us=next_us)
@@ -108,13 +132,17 @@ class Schedules:
 
     def remove(self, name: str) -> Commit:
         """It never fires again."""
+        self._undo_refused()
         self._find(name)
         commit = self._withdraw(name)
-        del self._known[name]
+        events = self._engine.catalog.by_name[TOPIC].partitions[0].events
+        assert events is not None
+        self._changes.append(_Change(name, self._known.pop(name), commit, events, events.next_offset - 1))
         return commit
 
     def fire(self, now_us: int) -> None:
         """Publish what is due."""
+        self._undo_refused()
         while self._alarms and self._alarms[0][0] <= now_us:
             due_us, name = heapq.heappop(self._alarms)
             schedule = self._known[name][0] if name in self._known else None
@@ -122,6 +150,7 @@ class Schedules:
                 continue
             try:
                 self._publish(schedule, now_us)
+                self._engine.journal.wake_flusher()
             except PenstockError as error:
                 _log.warning("the schedule %s will be tried again: %s", name, error)
                 heapq.heappush(self._alarms, (now_us + _TRY_AGAIN_US, name))
@@ -131,8 +160,32 @@ class Schedules:
                 )
 
     def next_time_us(self) -> int | None:
-        """When the next one fires."""
-        return self._alarms[0][0] if self._alarms else None
+        """When the next one fires, or may have to be tried again."""
+        self._undo_refused()
+        times_us = [self._alarms[0][0]] if self._alarms else []
+        if self._changes:
+            times_us.append(self._engine.clock.wall_us() + _TRY_AGAIN_US)
+        return min(times_us, default=None)
+
+    def _undo_refused(self) -> None:
+        """Make the table right again where a change could not be written; what was to fire is tried again."""
+        if not self._changes:
+            return
+        place = next((place for place, change in enumerate(self._changes) if change.refused), None)
+        if place is not None:  # everything behind it was refused with it
+            again_us = self._engine.clock.wall_us() + _TRY_AGAIN_US
+            for change in reversed(self._changes[place:]):
+                _log.warning("the schedule %s is as it was before: its change could not be written", change.name)
+                if change.before is None:
+                    self._known.pop(change.name, None)
+                    continue
+                schedule, offset = change.before
+                if schedule.next_us and schedule.next_us < again_us:
+                    schedule = msgspec.structs.replace(schedule, next_us=again_us)
+                self._known[change.name] = (schedule, offset)
+            del self._changes[place:]
+            self._set_alarms()
+        self._changes = [change for change in self._changes if not change.commit.done]
 
     def _publish(self, schedule: Schedule, now_us: int) -> None:
         engine = self._engine
@@ -153,6 +206,9 @@ class Schedules:
         now_us = self._engine.clock.wall_us()
         ids, commit = self._engine.append_internal(TOPIC, batch, now_us)
         assert commit is not None
+        log = self._engine.catalog.by_name[TOPIC].partitions[0].messages
+        before = self._known.get(schedule.name)
+        self._changes.append(_Change(schedule.name, before, commit, log, ids[0].offset))
         self._known[schedule.name] = (schedule, ids[0].offset)
         if schedule.next_us:
             heapq.heappush(self._alarms, (schedule.next_us, schedule.name))

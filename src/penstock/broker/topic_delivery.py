@@ -17,7 +17,7 @@ from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
 from penstock.delivery.index import PartitionIndex
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
-from penstock.model.errors import GroupInUse, InvalidArgument, LeaseLost, TopicNotFound
+from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, LeaseLost, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
 
@@ -53,12 +53,13 @@ class Seat:
 class GroupDesk:
     """A group in use: its state machine, its consumers, and who of them waits."""
 
-    __slots__ = ("assignment", "group", "seats", "waiters")
+    __slots__ = ("assignment", "deleting", "group", "seats", "waiters")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.seats: dict[str, Seat] = {}
         self.assignment: Assignment | None = None
+        self.deleting = False  # its deletion is on the way to the disk
         self.waiters: deque[Waiter] = deque()
 
 
@@ -85,7 +86,6 @@ class TopicDelivery:
         self._new_lease_id = new_lease_id
         self.next_us = _FOREVER_US  # when time changes something here, by the wall clock
         self.next_s = _FOREVER_S  # and by the monotonic one
-        self.armed_us, self.armed_s = _FOREVER_US, _FOREVER_S
 
     # Groups.
 
@@ -93,7 +93,10 @@ class TopicDelivery:
         """A group that exists, put to use."""
         desk = self.desks.get(name)
         if desk is None:
-            progress = [partition.delivery_state().groups[name] for partition in self.topic.partitions]
+            states = [partition.delivery_state() for partition in self.topic.partitions]
+            if any(name not in state.groups for state in states):
+                raise GroupNotFound(f"{self.topic.name} has no group {name!r}")
+            progress = [state.groups[name] for state in states]
             settings = progress[0].settings
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
             mortal = not self.topic.name.endswith(DEAD_LETTERS)
@@ -105,6 +108,8 @@ class TopicDelivery:
     def join(self, seat: Seat, now: Moment) -> None:
         """A consumer takes its seat."""
         desk = self.desk(seat.group)
+        if desk.deleting:
+            raise GroupInUse(f"the group {seat.group!r} of {self.topic.name} is being deleted")
         other = next((taken for taken in desk.seats.values() if taken.mode != seat.mode), None)
         if other is not None:
             raise GroupInUse(f"the group {seat.group!r} of {self.topic.name} is in use in {other.mode} mode")
@@ -131,7 +136,7 @@ class TopicDelivery:
             self._wake_all(desk)
         for waiter in [waiter for waiter in desk.waiters if seat in waiter.seats_in(self)]:
             desk.waiters.remove(waiter)
-            waiter.served(self, None, [])
+            waiter.served(self, [])
         self.serve(now)
 
     def heartbeat(self, seat: Seat, now: Moment) -> None:
@@ -163,8 +168,7 @@ class TopicDelivery:
         if picks:
             self._log(self.topic, events)
             self.next_s = min(self.next_s, picks[0].lease.deadline_s)
-            if self.next_s < self.armed_s:
-                self._arm(self)
+            self._arm(self)
         return picks
 
     def ack_one(self, seat: Seat, lease: Lease, offset: int, now: Moment) -> bool:
@@ -327,6 +331,7 @@ class TopicDelivery:
         if event.group is not None:
             desk = self.desks.get(event.group)
             if desk is not None:
+                desk.deleting = desk.deleting and event.kind != EventKind.FORGOTTEN
                 desk.group.refused(partition, event)
         elif event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED):
             for offset in offsets_of(event):
@@ -345,19 +350,28 @@ class TopicDelivery:
                 waiter = waiters.popleft()
                 if waiter.done:
                     continue
-                for seat in waiter.seats_in(self):
-                    picks = self._fetch(seat, waiter.max_messages, waiter.visibility_s, now)
-                    if picks:
-                        waiter.served(self, seat, picks)
-                        break
+                try:
+                    picks = self._fetch_for(waiter, now)
+                except BaseException:
+                    waiter.served(self, [])  # it looks for itself, and hears what is wrong
+                    raise
+                if picks:
+                    waiter.served(self, picks)
                 else:
                     waiters.append(waiter)
+
+    def _fetch_for(self, waiter: Waiter, now: Moment) -> list[Pick]:
+        for seat in waiter.seats_in(self):
+            picks = self._fetch(seat, waiter.max_messages, waiter.visibility_s, now)
+            if picks:
+                return picks
+        return []
 
     def close(self) -> None:
         """The topic is gone, or the broker is being closed: nobody waits any longer."""
         for desk in self.desks.values():
             for waiter in desk.waiters:
-                waiter.served(self, None, [])
+                waiter.served(self, [])
 
     def _desk_of(self, seat: Seat) -> GroupDesk:
         desk = self.desks.get(seat.group)

@@ -64,6 +64,7 @@ class Log:
         "_blocks",
         "_spans",
         "committed_end",
+        "going",
         "live_bytes",
         "next_offset",
         "partition",
@@ -81,6 +82,7 @@ class Log:
         self.committed_end = first_offset  # what is before can be read, as far as it is still there
         self.settled_end = first_offset  # everything before is in segments, or gone
         self.segments: list[SegmentInfo] = []
+        self.going: tuple[int, ...] = ()  # where segments begin that retention is letting go
         self.live_bytes = 0
         self._blocks: array[int] | None = (
             None  # a block: base, priority|flags|count, sequence|position, length|crc, time
@@ -203,9 +205,16 @@ def is_kept(log: Log, offset: int) -> bool:
     return not missing or missing[0][0] > offset
 
 
-def missing_runs(log: Log, start: int) -> tuple[tuple[int, int], ...]:
-    """What is not in the log any more from an offset on: runs, from and to before; under the state lock."""
-    held = [(segment.base, segment.end) for segment in log.segments if not segment.archived]
+def missing_runs(log: Log, start: int, archived: bool = False) -> tuple[tuple[int, int], ...]:
+    """What is not in the log any more, or about to go, from an offset on: runs, from and to before.
+
+    What is in the archive counts as missing, unless it is wanted; under the state lock.
+    """
+    held = [
+        (segment.base, segment.end)
+        for segment in log.segments
+        if archived or not (segment.archived or segment.base in log.going)
+    ]
     held += [(block.base, block.end) for block in log.blocks()]
     runs: list[tuple[int, int]] = []
     for first, end in (*held, (log.committed_end, log.committed_end)):

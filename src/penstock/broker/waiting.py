@@ -30,7 +30,7 @@ class Waiter:
         """Its seats in a topic."""
         return [seat for delivery, seat in self._seats if delivery is topic]
 
-    def served(self, topic: TopicDelivery, _seat: Seat | None, picks: list[Pick]) -> None:
+    def served(self, topic: TopicDelivery, picks: list[Pick]) -> None:
         """It has its messages (or, without any, must look for itself)."""
         self.done = True
         self.topic, self.picks = topic, picks

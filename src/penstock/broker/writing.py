@@ -11,7 +11,7 @@ from zlib import crc32
 from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicBlock, TopicRecord
 from penstock.broker.flow import check_flow
 from penstock.broker.recovery import delete_logs
-from penstock.broker.retention import apply_event
+from penstock.broker.retention import apply_event, stays
 from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
 from penstock.broker.schedules import TOPIC
 from penstock.broker.topics import Catalog, Log, Topic
@@ -343,6 +343,7 @@ class Writing:
             topic.delivery.committed(log.partition, event, self.clock.wall_us())
 
     def _undone(self, log: Log, event: Event) -> None:
+        stays(log.topic.partitions[log.partition].messages, event)
         if log.topic.delivery is not None:
             log.topic.delivery.refused(log.partition, event)
 

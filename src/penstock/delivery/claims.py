@@ -76,7 +76,7 @@ class Claims:
     def ready(self) -> int:
         """How many messages are ready now, counted from the structures that deliveries are taken from."""
         ahead = sum(len(self._unseen(lane, known)) for lane, known in self.index.lanes.items())
-        parked = 0 if self._keys is None else len(self._keys.parked() - self.progress.done)
+        parked = 0 if self._keys is None else len(self.progress.undone(self._keys.parked()))
         return ahead + parked + sum(map(len, self._behind.values()))
 
     def waiting(self) -> int:
@@ -151,7 +151,7 @@ class Claims:
             return
         ready, freed = Offsets(), list(offsets)
         while freed:
-            following = self._keys.free(freed.pop(), self.progress.done)
+            following = self._keys.free(freed.pop(), self.progress)
             ready |= following
             freed += following & self.index.lapsed  # others may go in their place
         self._make_ready(ready)

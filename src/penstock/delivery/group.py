@@ -237,6 +237,8 @@ class Group:
     def tick(self, now: Moment) -> Outcome:
         """What time alone does: leases run out, failed messages are tried again, and the unwanted lapse."""
         outcome = Outcome()
+        if self.allowed_from_s is not None and self.allowed_from_s <= now.monotonic_s:
+            self.held_up = False
         for lease, over in self.leases.expired(now.monotonic_s):
             if lease.unseen is not None and (unseen := over & lease.unseen):
                 event = self._event(EventKind.RELEASED, unseen, now.wall_us, lease.consumer, detail=_UNSEEN)

@@ -6,6 +6,7 @@ needs it and never written down. Publishing a batch of one priority adds one run
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache
@@ -66,7 +67,7 @@ class PartitionIndex:
         self._delays: Timers | None = None
         self._expiries: Timers | None = None
         self._key_bases: list[int] = []
-        self._key_hashes: list[list[int] | None] = []
+        self._key_hashes: list[array[int] | None] = []
 
     def add(self, columns: Columns) -> None:
         """Take in the next messages; offsets that nothing is known of are skipped."""
@@ -85,7 +86,7 @@ class PartitionIndex:
             self._expiries.add_many(base, columns.expires_at)
         if self.by_key:
             self._key_bases.append(base)
-            self._key_hashes.append(None if columns.keys is None else [_key_number(key) for key in columns.keys])
+            self._key_hashes.append(None if columns.keys is None else array("q", map(_key_number, columns.keys)))
         self.end = max(self.end, end)
 
     def add_below(self, older: list[Columns]) -> None:

@@ -6,6 +6,7 @@ import heapq
 
 from penstock.delivery.index import PartitionIndex
 from penstock.delivery.offsets import Offsets
+from penstock.delivery.progress import Progress
 
 _PARKED_MAX = 1_000_000
 
@@ -46,7 +47,7 @@ class KeyOrder:
         if key:
             self._busy.setdefault(key, offset)
 
-    def free(self, offset: int, done: Offsets) -> Offsets:
+    def free(self, offset: int, progress: Progress) -> Offsets:
         """A message is done or was given back: the first that wait for its key, one of each lane, wait no longer.
 
         So while a key is free, no message of it that is ready can overtake one that is still parked in its lane.
@@ -64,7 +65,7 @@ class KeyOrder:
             while parked:
                 first = heapq.heappop(parked)
                 self.parked_count -= 1
-                if first not in done:
+                if progress.undone(Offsets([first])):
                     following.add(first)
                     break
             if not parked:

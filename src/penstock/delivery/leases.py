@@ -152,5 +152,9 @@ class Leases:
     def _watch(self, deadline_s: float, lease: Lease) -> None:
         heapq.heappush(self._deadlines, (deadline_s, lease.id))
         if len(self._deadlines) > 1024 + 4 * len(self._by_id):  # mostly of leases that ended long before
-            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._by_id]
+            self._deadlines = [
+                (deadline_s, lease.id)
+                for lease in self._by_id.values()
+                for deadline_s in {lease.deadline_s, *(lease.extended or {}).values()}
+            ]
             heapq.heapify(self._deadlines)

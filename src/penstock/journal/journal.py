@@ -178,6 +178,12 @@ class Journal:
             raise CorruptData(f"journal file {file.sequence}", position, "a block does not match its checksum")
         return body
 
+    def disown(self) -> None:
+        """This is a forked process: the files belong to the parent, and nothing is ever written here."""
+        self._lock, self._disk_lock = threading.Lock(), threading.Lock()
+        self.gathering, self._writing = Gathering(self._lock), None
+        self._frozen = StorageFailed("this is a forked process: the broker belongs to its parent")
+
     def close(self) -> None:
         """Close the files."""
         with self._disk_lock, self._lock:
@@ -202,6 +208,9 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group hears of it
             self._fail(group, InvalidArgument(f"it cannot be encoded: {error}"))
             return
+        except BaseException:
+            self._fail(group, InvalidArgument("the process was interrupted before it was written"))
+            raise
         try:
             file, entries, end = self._write(group, encoded)
             with self._lock:
@@ -210,6 +219,9 @@ class Journal:
             self._fail(group, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._fail(group, self._freeze(error))
+        except BaseException as error:  # a signal handler that raises: what is on disk is anybody's guess
+            self._fail(group, self._freeze(error))
+            raise
         else:
             group.commit.finish(None, synced=file.synced_end == file.end)
 
@@ -295,10 +307,11 @@ class Journal:
             behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
             for block in reversed(group.blocks + behind.blocks):
                 block.refused()
+            self.on_committed()  # what was given back may be what somebody waits for
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)
 
-    def _freeze(self, error: Exception) -> StorageFailed:
+    def _freeze(self, error: BaseException) -> StorageFailed:
         if self._frozen is None:
             self._frozen = StorageFailed(
                 f"the disk failed ({error}): writes are frozen until the broker is opened again; "
