@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.broker import contents
 from penstock.broker import dead_letters as module
-from penstock.testing import MemoryStorage, VirtualClock
+from penstock.segments import writer
+from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 
 @pytest.fixture
@@ -289,3 +291,107 @@ def test_a_letter_that_somebody_published_by_hand_is_redriven_to_the_topic_itsel
     assert broker.redrive("t").copied == 1
     assert [message.value for message in broker.read("t")] == [b"first", b"by hand"]
     assert broker.dead_letters("t") == []
+
+
+def rot(storage: FaultyStorage, suffix: str, content: bytes) -> None:
+    """Change a bit of a file where it holds this."""
+    (name,) = [name for name in storage.contents if name.endswith(suffix) and content in storage.contents[name]]
+    storage.flip_bit(name, storage.contents[name].find(content))
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_damaged_block_fails_and_dies_alone(
+    clock: VirtualClock, settled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FaultyStorage(1)
+    monkeypatch.setitem(writer.ROW_GROUP_BYTES, "messages", 1)  # a row group for each message
+    bad = [23] if settled else list(range(20, 30))
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.create_topic("t", max_deliveries=1)
+        for block in range(5):
+            broker.publish_many("t", [f"block {block} message {n}" for n in range(10)])
+        if settled:
+            broker.settle()
+        rot(storage, ".parquet" if settled else ".journal", b"block 2 message 3")
+        with broker.consumer("t", "g") as consumer:
+            good = consumer.receive(50)
+            assert [message.offset for message in good] == [n for n in range(50) if n not in bad]
+            consumer.ack(good)
+        assert origins(broker) == bad
+        info = broker.group("t", "g")
+        assert (info.acked, info.dead, info.leased) == (50 - len(bad), len(bad), 0)
+
+
+def test_only_what_cannot_be_read_is_buried_empty(clock: VirtualClock) -> None:
+    storage = FaultyStorage(1)
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.create_topic("t")
+        for block in range(3):
+            broker.publish_many("t", [f"block {block} message {n}" for n in range(2)])
+        with broker.consumer("t", "g") as consumer:
+            messages = consumer.receive(6)
+            rot(storage, ".journal", b"block 1 message 0")
+            broker.engine.deliveries.contents = contents.Contents(broker.engine)
+            consumer.kill(messages, "no")
+        letters = {letter.origin.offset: letter.value for letter in broker.dead_letters("t")}
+        assert letters == {n: b"" if n in (2, 3) else f"block {n // 2} message {n % 2}".encode() for n in range(6)}
+        told = [(message.headers or {}).get("penstock-unreadable", "") for message in broker.read("t.dlq")]
+        assert ["checksum" in reason for reason in told] == [False, False, True, True, False, False]
+
+
+def test_messages_die_without_a_history_that_cannot_be_read(clock: VirtualClock) -> None:
+    storage = FaultyStorage(1)
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.publish_many("t", ["a", "b", "c"])
+        with broker.consumer("t", "g") as consumer:
+            consumer.release(consumer.receive(3))
+            broker.settle()
+            (name,) = [name for name in storage.contents if "/events/" in name]
+            for position in range(10, 200, 7):
+                storage.flip_bit(name, position)
+            consumer.kill(consumer.receive(3), "no")
+        assert [(letter.value, letter.history) for letter in broker.dead_letters("t")] == [
+            (b"a", []),
+            (b"b", []),
+            (b"c", []),
+        ]
+
+
+def test_what_could_not_be_read_for_its_burial_comes_again(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise OSError("the disk does not answer")
+
+    broker.publish_many("t", ["a", "b"])
+    with broker.consumer("t", "g") as consumer:
+        messages = consumer.receive(2)
+        monkeypatch.setattr(broker.engine.deliveries.contents, "rows", fail)
+        with pytest.raises(OSError, match="does not answer"):
+            consumer.kill(messages, "no")
+        monkeypatch.undo()
+        again = consumer.receive(2)
+        assert [message.value for message in again] == [b"a", b"b"]
+        consumer.kill(again, "no")
+    assert origins(broker) == [0, 1]
+
+
+def test_large_messages_are_buried_and_copied_in_several_commits(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BYTES_AT_ONCE", 10_000)
+    real, sizes = broker.engine.journal._write, []
+
+    def write(group: Any, encoded: Any) -> Any:
+        sizes.append(sum(len(part) for parts in encoded for part in parts))
+        return real(group, encoded)
+
+    broker.publish_many("t", [bytes([n]) * 4000 for n in range(20)])
+    monkeypatch.setattr(broker.engine.journal, "_write", write)
+    with broker.consumer("t", "g") as consumer:
+        consumer.kill(consumer.receive(20), "no")
+    assert [letter.value[0] for letter in broker.dead_letters("t")] == list(range(20))
+    assert broker.redrive("t", to="u").copied == 20
+    assert [message.value[0] for message in broker.read("u")] == list(range(20))
+    assert max(sizes) < 30_000
+    assert len(sizes) >= 12

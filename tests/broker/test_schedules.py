@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.testing import MemoryStorage, VirtualClock
+from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 HOUR_S = 3600.0
 
@@ -204,3 +205,45 @@ def test_a_closed_broker_schedules_nothing(broker: penstock.Broker) -> None:
     ):
         with pytest.raises(penstock.BrokerClosed):
             call()
+
+
+def test_a_change_that_the_disk_refuses_changes_nothing(clock: VirtualClock) -> None:
+    storage = FaultyStorage(1)
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.schedule("a", "0 0 1 1 *", "t", "A")
+        before = broker.schedules()
+        for change in (
+            lambda: broker.schedule("refused", "0 0 1 1 *", "t", "x"),
+            lambda: broker.schedule("a", "0 5 1 1 *", "t", "x"),
+            lambda: broker.pause_schedule("a"),
+            lambda: broker.remove_schedule("a"),
+        ):
+            storage.fail("write", errno.ENOSPC)
+            with pytest.raises(penstock.DiskFull):
+                change()
+            assert broker.schedules() == before
+        broker.schedule("b", "0 0 1 1 *", "t", "B")
+        with pytest.raises(penstock.ScheduleNotFound):
+            broker.remove_schedule("refused")
+        broker.pause_schedule("a")
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert [(schedule.name, schedule.paused) for schedule in broker.schedules()] == [("a", True), ("b", False)]
+
+
+def test_what_the_disk_refuses_to_fire_is_fired_later_and_once(clock: VirtualClock) -> None:
+    storage = FaultyStorage(1)
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.schedule("s", "0 * * * *", "t", "x")
+        storage.fail("write", errno.ENOSPC, always=True)
+        pass_time(broker, clock, HOUR_S)
+        pass_time(broker, clock, 2)
+        with broker.engine.lock:
+            assert broker.engine.keep_time() <= 1
+        assert published(broker) == []
+        storage.heal()
+        for _ in range(3):
+            pass_time(broker, clock, 2)
+        assert published(broker) == [b"x"]
+        assert broker.schedules()[0].next_at == datetime(2026, 1, 1, 2, tzinfo=UTC)
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert broker.schedules()[0].next_at == datetime(2026, 1, 1, 2, tzinfo=UTC)

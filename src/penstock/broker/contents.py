@@ -134,7 +134,8 @@ class Contents:
             if segment is None:
                 return (log.block(place).base, log.block(place).end) if place < len(log) else (start, start + 1)
         inside = left & from_range(segment.base, segment.end)
-        bad, good = 0, len(inside)  # in a segment only some row groups may be damaged: where does it go on?
+        # In a segment only some row groups may be damaged: where does it go on?
+        bad, good = (0 if start >= segment.base else -1), len(inside)
         while good - bad > 1:
             middle = (bad + good) // 2
             try:
