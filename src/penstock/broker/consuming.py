@@ -16,6 +16,7 @@ from penstock.delivery.group import Group, Outcome, Pick
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
+from penstock.model.batch import select
 from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, PenstockError
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import check_group_name, check_topic_name
@@ -124,28 +125,35 @@ class Consuming(Generic[Message]):
         )
 
     def messages(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Message]:
-        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest."""
+        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest.
+
+        What one lease took from several lanes is read once, and then put in the order of the picks.
+        """
+        whole: dict[Lease, Offsets] = {}
+        for pick in picks:
+            known = whole.get(pick.lease)
+            whole[pick.lease] = pick.offsets if known is None else known | pick.offsets
+        read = {lease: self._read(delivery, lease, offsets) for lease, offsets in whole.items()}
         found: list[Message] = []
         for pick in picks:
-            for unreadable, error in self._read(delivery, pick, found):
-                reason = f"it cannot be read: {error}"
-                self.settle_leases(
-                    delivery,
-                    self._by_topic[delivery.topic.name][1],
-                    [(pick.lease, unreadable)],
-                    lambda group, lease, offsets, outcome, reason=reason: group.fail(  # type: ignore[misc]
-                        self._deliveries.now(), lease, offsets, reason, None, outcome
-                    ),
-                )
+            messages = read[pick.lease]
+            if len(pick.offsets) == len(whole[pick.lease]):
+                found += messages
+            elif messages and messages[-1].offset - messages[0].offset + 1 == len(messages):
+                first, last = messages[0].offset, messages[-1].offset
+                places = [offset - first for offset in pick.offsets.to_array() if first <= offset <= last]
+                found += select(messages, places)
+            else:
+                found += [message for message in messages if message.offset in pick.offsets]
         return found
 
-    def _read(self, delivery: TopicDelivery, pick: Pick, found: list[Message]) -> Unreadable:
-        """Add what can be read of a pick; what cannot."""
+    def _read(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Message]:
+        """The messages at these offsets; those that cannot be read fail."""
         unreadable: Unreadable = []
-        lease = pick.lease
+        found: list[Message] = []
         lease.owner = self._owner
         log = delivery.topic.partitions[lease.partition].messages
-        for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, pick.offsets, unreadable):
+        for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, wanted, unreadable):
             count = len(offsets)
             nothing = [None] * count
             found += map(
@@ -157,13 +165,24 @@ class Consuming(Generic[Message]):
                 batch.values,
                 batch.keys or nothing,
                 batch.headers or nothing,
-                [pick.lane] * count,
+                batch.priorities or [batch.priority] * count,
                 nothing if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at],
                 batch.dedupe_ids or nothing,
                 nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at],
                 [lease] * count,
             )
-        return unreadable
+        for lost, error in unreadable:
+            self._fail_unreadable(delivery, lease, lost, f"it cannot be read: {error}")
+        return found
+
+    def _fail_unreadable(self, delivery: TopicDelivery, lease: Lease, offsets: Offsets, reason: str) -> None:
+        now = self._deliveries.now()
+        self.settle_leases(
+            delivery,
+            self._by_topic[delivery.topic.name][1],
+            [(lease, offsets)],
+            lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, reason, None, outcome),
+        )
 
     def give_back(self, delivery: TopicDelivery, picks: list[Pick]) -> None:
         """Whoever they were taken for has gone."""

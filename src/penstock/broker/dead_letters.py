@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.contents import Unreadable
+from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.reading import LogReader
 from penstock.broker.topics import Topic, is_kept
 from penstock.delivery.group import Dying, Group
@@ -310,13 +311,18 @@ def redrive(
             time.sleep(max(0.0, ahead_s))
         report.selected += len(letters)
         if not dry_run:
-            _redrive_some(engine, letters, to, report)
+            with Uninterrupted():
+                _redrive_some(engine, letters, to, report)
     return report
 
 
 def purge(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
     """Let dead letters go for good; how many."""
-    return sum(_purge_some(engine, some) for some in _in_steps(_until_now(engine, topic_name), chosen, _AT_ONCE))
+    gone = 0
+    for some in _in_steps(_until_now(engine, topic_name), chosen, _AT_ONCE):
+        with Uninterrupted():
+            gone += _purge_some(engine, some)
+    return gone
 
 
 def _in_steps(

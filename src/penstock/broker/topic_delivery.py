@@ -292,7 +292,8 @@ class TopicDelivery:
         if rows.batch.deliver_at is not None or rows.batch.expires_at is not None:
             self.next_us = 0
         if self.desks:
-            self._contents.keep(log, rows, size_bytes)
+            if any(desk.group.is_near(log.partition, rows.offsets[0]) for desk in self.desks.values()):
+                self._contents.keep(log, rows, size_bytes)
             self._changed(self)
 
     def committed(self, partition: int, event: Event, now_us: int) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from math import floor
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.delivery.backoff import retry_delay_us
 from penstock.delivery.claims import Claims
 from penstock.delivery.lanes import Strict, Weighted
@@ -20,11 +22,12 @@ from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
 
 Logged = tuple[int, Event]
+_NEAR = 20_000
 _UNSEEN = "the lease ran out before anybody saw it"
 _ENDS_A_LEASE = (EventKind.ACKED, EventKind.DEAD, EventKind.LAPSED, EventKind.SKIPPED, EventKind.RELEASED)
 
 
-class Moment(NamedTuple):
+class Moment(msgspec.Struct, frozen=True, gc=False):
     """Now: by the wall clock, for what is written down, and by the monotonic one, for leases."""
 
     wall_us: int
@@ -390,6 +393,10 @@ class Group:
     def wake(self, partition: int) -> None:
         """Something may be ready in a partition."""
         self._awake.add(partition)
+
+    def is_near(self, partition: int, offset: int) -> bool:
+        """Whether the group will come to a new message soon."""
+        return self.claims[partition].progress.floor + _NEAR > offset
 
     @property
     def idle(self) -> bool:
