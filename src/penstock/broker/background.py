@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from penstock.broker.dead_letters import bury
@@ -16,6 +17,7 @@ from penstock.model.errors import BrokerClosed, PenstockError
 _log = logging.getLogger("penstock")
 _HOUSEKEEPING_S = 5.0
 _RETENTION_S = 60.0
+_TICK_S = 0.001
 _LOOK_AGAIN_S = 0.5  # the wall clock may be set while we sleep
 
 
@@ -62,12 +64,12 @@ class Background:
     def _keep_time(self) -> None:
         """Let leases run out and delayed messages fall due, when it is time and not before."""
         engine = self._engine
-        while not self._stopping:
-            self._alarm.clear()
+        while True:
             wait_s = _LOOK_AGAIN_S
             try:
                 with engine.lock:
                     wait_s = min(wait_s, engine.keep_time())
+                    self._alarm.clear()  # whoever sets it holds the lock: what comes later is not missed
                 if engine.deliveries.dying:
                     bury(engine)
             except PenstockError as error:
@@ -76,7 +78,11 @@ class Background:
             except Exception:  # noqa: BLE001 - not even a bug may end the thread
                 _log.exception("keeping time failed; it will be tried again")
                 wait_s = _LOOK_AGAIN_S
+            if self._stopping:
+                return
             self._alarm.wait(wait_s)
+            if wait_s < _TICK_S:
+                time.sleep(_TICK_S)  # what falls due together is done together, and others get the lock
 
     def _keep_house(self) -> None:
         retained_s = self._engine.clock.monotonic_s()

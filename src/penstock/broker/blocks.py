@@ -16,7 +16,6 @@ from penstock.model.events import Event, encode_events, merge_acks, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
 from penstock.model.names import NORMAL
-from penstock.segments.window import Rows
 
 Content = tuple[int, int, int, int]
 """What the index knows of the content of a block: flags, priority, low, high (see `BlockRef`)."""
@@ -189,8 +188,7 @@ def announce(block: LogBlock, batch: Batch, length: int) -> None:
     keys = batch.keys if log.topic.config.order == "key" else None
     index.add(Columns(base, len(batch), batch.priority, batch.priorities, batch.deliver_at, batch.expires_at, keys))
     if log.topic.delivery is not None:
-        rows = Rows(range(base, base + len(batch)), [block.timestamp_us] * len(batch), batch)
-        log.topic.delivery.published(log, rows, length)
+        log.topic.delivery.published(log, base, batch, block.timestamp_us, length)
 
 
 class TopicRecord(msgspec.Struct, array_like=True):

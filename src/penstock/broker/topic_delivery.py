@@ -20,11 +20,12 @@ from penstock.delivery.offsets import Offsets, offsets_of
 from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, LeaseLost, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
+from penstock.segments.window import Rows
 
 if TYPE_CHECKING:
     from penstock.broker.contents import Contents
     from penstock.broker.topics import Log, Topic
-    from penstock.segments.window import Rows
+    from penstock.model.batch import Batch
 
 _FOREVER_US = 2**63 - 1
 _FOREVER_S = float("inf")
@@ -285,16 +286,18 @@ class TopicDelivery:
 
     # What became of what was gathered.
 
-    def published(self, log: Log, rows: Rows, size_bytes: int) -> None:
+    def published(self, log: Log, base: int, batch: Batch, time_us: int, size_bytes: int) -> None:
         """New messages are in the index."""
         for desk in self.desks.values():
             desk.group.wake(log.partition)
-        if rows.batch.deliver_at is not None or rows.batch.expires_at is not None:
+            if desk.waiters:
+                self._changed(self)
+        if batch.deliver_at is not None or batch.expires_at is not None:
             self.next_us = 0
-        if self.desks:
-            if any(desk.group.is_near(log.partition, rows.offsets[0]) for desk in self.desks.values()):
-                self._contents.keep(log, rows, size_bytes)
             self._changed(self)
+        if any(desk.group.is_near(log.partition, base) for desk in self.desks.values()):
+            rows = Rows(range(base, base + len(batch)), [time_us] * len(batch), batch)
+            self._contents.keep(log, rows, size_bytes)
 
     def committed(self, partition: int, event: Event, now_us: int) -> None:
         """An event is on disk, and applied to the durable state."""
