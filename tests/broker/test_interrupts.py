@@ -11,6 +11,7 @@ import pytest
 _LOOP = """
 import os, random, signal, sys, threading, penstock
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 threading.Timer(random.Random({seed}).uniform(0.1, 0.4), lambda: os.kill(os.getpid(), signal.{name})).start()
 try:
     with penstock.open("data") as broker, broker.consumer("t", "g") as consumer:
