@@ -66,6 +66,8 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import itertools, sys, penstock
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 broker = penstock.open(sys.argv[1])
 acknowledged, interrupts = [], 0
 while interrupts < 1500:
