@@ -20,6 +20,7 @@ from penstock.broker.waiting import Seats, Waiter
 from penstock.delivery.group import Dying, Group, Logged, Moment, Pick
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
+from penstock.journal import Commit
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
 from penstock.model.units import Time, parse_time_us
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock")
 _FOREVER_S = 3600.0
-_COMMIT_S = 0.01  # deliveries are on disk by then, although nobody waits for it
+_COMMIT_S = 0.005  # twice that, and deliveries are on their way to the disk although nobody waits for it
 _OFFSETS_AT_ONCE = 100_000
 
 
@@ -47,6 +48,7 @@ class Deliveries:
         self._wall_alarms = Alarms()
         self._monotonic_alarms = Alarms()
         self._commits_soon = False  # whether the timer looks after deliveries that nobody waits for
+        self._pending: Commit | None = None  # what they were to be committed with, when it last looked
         self._last_lease = engine.epoch << 32
         self._consumers = 0
         self.wake_timer: Callable[[], None] = lambda: None
@@ -262,8 +264,11 @@ class Deliveries:
                 self._attend(topic.delivery, now)
         wait_s = _FOREVER_S
         if self._commits_soon:
-            self._commits_soon = self._engine.journal.latest_commit() is not None
-            self._engine.journal.wake_flusher()
+            pending = self._engine.journal.latest_commit()
+            if pending is self._pending:  # nobody has seen to it since the last time
+                self._engine.journal.wake_flusher()
+            self._pending = pending
+            self._commits_soon = pending is not None
             wait_s = _COMMIT_S
         wall_us, monotonic_s = self._wall_alarms.next_time(), self._monotonic_alarms.next_time()
         if wall_us is not None:
