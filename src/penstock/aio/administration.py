@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class AsyncAdministration:
     """The same operations as `penstock.Broker` has, each in a worker thread."""
 
-    @property
-    def _broker(self) -> Broker:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        @property
+        def _broker(self) -> Broker: ...
 
     async def create_group(
         self,
