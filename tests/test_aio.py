@@ -42,10 +42,10 @@ def test_everything_can_be_awaited(tmp_path: Path) -> None:
             assert await broker.offset_at("t", 0, partition) == 0
             assert [event async for event in broker.events("t")] == []
             assert await broker.retain() == 0
-            assert [topic.name for topic in broker.topics()] == ["t"]
+            assert [topic.name for topic in await broker.topics()] == ["t"]
             assert broker.recovery.messages == 0
             await broker.delete_topic("t")
-            assert broker.topics() == []
+            assert await broker.topics() == []
 
     asyncio.run(main())
 
@@ -78,7 +78,7 @@ def test_a_cancelled_publisher_disturbs_no_other(tmp_path: Path) -> None:
 def test_a_broker_that_was_not_entered_says_how_to_open_it(tmp_path: Path) -> None:
     broker = penstock.aio.open(tmp_path)
     with pytest.raises(penstock.BrokerClosed, match="async with"):
-        broker.topics()
+        asyncio.run(broker.topics())
 
 
 def test_both_faces_have_the_same_operations_with_the_same_arguments() -> None:

@@ -10,45 +10,104 @@
 orders/0/0 b'two coffees'
 """
 
-from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import DeadLetter, RedriveReport
-from penstock.broker.delays import DelayedMessage
-from penstock.broker.embedded import Broker
-from penstock.broker.embedded import open_broker as open
-from penstock.broker.groups import GroupInfo, MemberInfo
-from penstock.broker.info import PartitionInfo, TopicInfo
-from penstock.broker.schedules import Schedule
-from penstock.broker.tracing import Trace, TraceLine
-from penstock.model.config import BrokerConfig, TopicConfig
-from penstock.model.errors import (
-    BrokerClosed,
-    CorruptData,
-    DirectoryLocked,
-    DiskFull,
-    GroupInUse,
-    GroupNotFound,
-    InvalidArgument,
-    LeaseLost,
-    LimitExceeded,
-    MessageNotFound,
-    Overloaded,
-    PenstockError,
-    ScheduleNotFound,
-    StaleSequence,
-    StorageFailed,
-    TopicExists,
-    TopicNotFound,
-)
-from penstock.model.events import Event, EventKind
-from penstock.model.message import Message, MessageId, MessageIds, StoredMessage
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from penstock.lazy import lazy_names
+from penstock.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from penstock.broker.consumer import Consumer, Delivery
+    from penstock.broker.embedded import Broker
+    from penstock.broker.embedded import open_broker as open
+    from penstock.client import Client, connect
+    from penstock.model.config import BrokerConfig, TopicConfig
+    from penstock.model.errors import (
+        BrokerClosed,
+        ConnectionLost,
+        ConsumerNotFound,
+        CorruptData,
+        DirectoryLocked,
+        DiskFull,
+        GroupInUse,
+        GroupNotFound,
+        InvalidArgument,
+        LeaseLost,
+        LimitExceeded,
+        MessageNotFound,
+        Overloaded,
+        PenstockError,
+        RequestTimeout,
+        ScheduleNotFound,
+        StaleSequence,
+        StorageFailed,
+        TopicExists,
+        TopicNotFound,
+    )
+    from penstock.model.events import Event, EventKind
+    from penstock.model.info import BrokerStatus, GroupInfo, MemberInfo, PartitionInfo, RecoveryReport, TopicInfo
+    from penstock.model.letters import DeadLetter, RedriveReport
+    from penstock.model.message import Message, MessageId, MessageIds, StoredMessage
+    from penstock.model.schedules import DelayedMessage, Schedule
+    from penstock.model.traces import Trace, TraceLine
+    from penstock.worker import Worker
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "penstock.broker.consumer": ("Consumer", "Delivery"),
+            "penstock.broker.embedded": ("Broker", "open_broker as open"),
+            "penstock.client": ("Client", "connect"),
+            "penstock.model.config": ("BrokerConfig", "TopicConfig"),
+            "penstock.model.errors": (
+                "BrokerClosed",
+                "ConnectionLost",
+                "ConsumerNotFound",
+                "CorruptData",
+                "DirectoryLocked",
+                "DiskFull",
+                "GroupInUse",
+                "GroupNotFound",
+                "InvalidArgument",
+                "LeaseLost",
+                "LimitExceeded",
+                "MessageNotFound",
+                "Overloaded",
+                "PenstockError",
+                "RequestTimeout",
+                "ScheduleNotFound",
+                "StaleSequence",
+                "StorageFailed",
+                "TopicExists",
+                "TopicNotFound",
+            ),
+            "penstock.model.events": ("Event", "EventKind"),
+            "penstock.model.info": (
+                "BrokerStatus",
+    "Client",
+    "ConnectionLost",
+                "GroupInfo",
+                "MemberInfo",
+                "PartitionInfo",
+                "RecoveryReport",
+                "TopicInfo",
+            ),
+            "penstock.model.letters": ("DeadLetter", "RedriveReport"),
+            "penstock.model.message": ("Message", "MessageId", "MessageIds", "StoredMessage"),
+            "penstock.model.schedules": ("DelayedMessage", "Schedule"),
+            "penstock.model.traces": ("Trace", "TraceLine"),
+            "penstock.worker": ("Worker",),
+        },
+    )
 
 __all__ = [
     "Broker",
     "BrokerClosed",
     "BrokerConfig",
+    "BrokerStatus",
+    "Client",
+    "ConnectionLost",
     "Consumer",
+    "ConsumerNotFound",
     "CorruptData",
     "DeadLetter",
     "DelayedMessage",
@@ -71,7 +130,9 @@ __all__ = [
     "Overloaded",
     "PartitionInfo",
     "PenstockError",
+    "RecoveryReport",
     "RedriveReport",
+    "RequestTimeout",
     "Schedule",
     "ScheduleNotFound",
     "StaleSequence",
@@ -83,5 +144,7 @@ __all__ = [
     "TopicNotFound",
     "Trace",
     "TraceLine",
+    "Worker",
+    "connect",
     "open",
 ]

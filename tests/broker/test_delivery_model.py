@@ -16,7 +16,7 @@ from penstock.broker.consumer import Consumer, Delivery
 from penstock.broker.dead_letters import bury, list_dead_letters, purge, redrive
 from penstock.broker.delays import cancel_delayed, reschedule_delayed
 from penstock.broker.engine import Engine
-from penstock.broker.groups import GroupInfo, _info, seek_group, show_group
+from penstock.broker.groups import _info, seek_group, show_group
 from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
@@ -26,6 +26,7 @@ from penstock.journal import Commit
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, LeaseLost, StorageFailed
 from penstock.model.events import EventKind
+from penstock.model.info import GroupInfo
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
 from penstock.testing import FaultyStorage, VirtualClock

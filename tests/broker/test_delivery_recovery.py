@@ -12,11 +12,12 @@ import pytest
 from penstock.broker.consumer import Consumer, Delivery
 from penstock.broker.dead_letters import bury, list_dead_letters, purge
 from penstock.broker.engine import Engine
-from penstock.broker.groups import GroupInfo, seek_group, show_group
+from penstock.broker.groups import seek_group, show_group
 from penstock.broker.reading import LogReader
 from penstock.broker.settling import Settler
 from penstock.journal.layout import file_name
 from penstock.model.errors import BrokerClosed, DiskFull, Overloaded, StorageFailed
+from penstock.model.info import GroupInfo
 from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock

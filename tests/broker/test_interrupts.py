@@ -12,9 +12,10 @@ _LOOP = """
 import os, random, signal, sys, threading, penstock
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
-threading.Timer(random.Random({seed}).uniform(0.1, 0.4), lambda: os.kill(os.getpid(), signal.{name})).start()
+timer = threading.Timer(random.Random({seed}).uniform(0.05, 0.3), lambda: os.kill(os.getpid(), signal.{name}))
 try:
     with penstock.open("data") as broker, broker.consumer("t", "g") as consumer:
+        timer.start()
         while True:
             {work}
 except (SystemExit, KeyboardInterrupt):

@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock import Message, MessageId
 from penstock.broker.engine import Engine
+from penstock.broker.memory import HISTORY
 from penstock.broker.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 
@@ -204,11 +205,17 @@ def test_a_sequence_repeated_with_other_messages_is_refused(broker: penstock.Bro
 
 
 def test_a_sequence_too_old_to_be_remembered_is_refused(broker: penstock.Broker) -> None:
-    for sequence in range(1, 70):
+    for sequence in range(1, HISTORY + 6):
         broker.publish_many("t", ["x"], producer="p", sequence=sequence)
-    with pytest.raises(penstock.StaleSequence, match="older than its newest"):
+    with pytest.raises(penstock.StaleSequence, match="no longer remembered"):
         broker.publish_many("t", ["x"], producer="p", sequence=2)
-    assert len(list(broker.read("t"))) == 69
+    assert len(list(broker.read("t"))) == HISTORY + 5
+
+
+def test_a_sequence_that_was_refused_can_come_later_than_those_behind_it(broker: penstock.Broker) -> None:
+    broker.publish_many("t", ["b"], producer="p", sequence=6)
+    assert broker.publish_many("t", ["a"], producer="p", sequence=5)[0].offset == 1
+    assert broker.publish_many("t", ["b"], producer="p", sequence=6)[0].offset == 0
 
 
 def test_R1_producers_are_bounded_and_the_idlest_goes_first(tmp_path: Path) -> None:

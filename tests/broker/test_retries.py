@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.broker.dead_letters import bury
-from penstock.broker.groups import GroupInfo
+from penstock.model.info import GroupInfo
 from penstock.testing import MemoryStorage, VirtualClock
 
 

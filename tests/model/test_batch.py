@@ -91,7 +91,7 @@ def test_the_layout_on_disk_is_the_one_that_is_documented() -> None:
         producer="p",
         sequence=5,
     )
-    tags = msgspec.msgpack.encode([None, "p", 5])
+    tags = msgspec.msgpack.encode([None, "p", 5, None])
     assert encoded(batch) == b"".join(
         [
             bytes([PRIORITIES | DELIVER_AT | TAGS | EXPIRES, 7, 1, 2]),

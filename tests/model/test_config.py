@@ -164,3 +164,17 @@ def test_each_parser_takes_both_ends_of_its_range_and_nothing_beyond() -> None:
     ]:
         with pytest.raises(InvalidArgument, match=said):
             parse(value)
+
+
+def test_a_topic_that_exists_can_be_changed_in_all_but_what_is_fixed() -> None:
+    config = TopicConfig.parse({"partitions": 4, "order": "key", "max_deliveries": 5})
+    assert config.changed({"max_deliveries": 6, "partitions": 4, "order": "key"}) == dataclasses.replace(
+        config, max_deliveries=6
+    )
+    with pytest.raises(InvalidArgument) as error:
+        config.changed({"partitions": 5, "order": "lane", "max_deliveries": 0})
+    assert str(error.value) == (
+        "topic options: partitions: it is 4 and cannot be changed: keys would go to other partitions than their older "
+        "messages; order: it is 'key' and cannot be changed: what is being delivered was handed out by the old order; "
+        "max_deliveries: 0 is not a whole number from 1 to 1000000"
+    )

@@ -14,7 +14,23 @@ Publishing and acking wait for the disk without a thread of their own: everythin
 the next commit. Reading and upkeep run in worker threads.
 """
 
-from penstock.aio.broker import AsyncBroker, open
-from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
+from typing import TYPE_CHECKING
 
-__all__ = ["AsyncBroker", "AsyncConsumer", "AsyncDelivery", "open"]
+from penstock.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from penstock.aio.broker import AsyncBroker, open
+    from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
+    from penstock.client import AsyncClient
+    from penstock.client import aio_connect as connect
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "penstock.aio.broker": ("AsyncBroker", "open"),
+            "penstock.aio.consumer": ("AsyncConsumer", "AsyncDelivery"),
+            "penstock.client": ("AsyncClient", "aio_connect as connect"),
+        },
+    )
+
+__all__ = ["AsyncBroker", "AsyncClient", "AsyncConsumer", "AsyncDelivery", "connect", "open"]

@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.broker.administration import LetterChoice
-from penstock.broker.dead_letters import DeadLetter, RedriveReport
-from penstock.broker.delays import DelayedMessage
-from penstock.broker.groups import GroupInfo
-from penstock.broker.schedules import Schedule
-from penstock.broker.tracing import Trace
+from penstock.model.info import BrokerStatus, GroupInfo
+from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
+from penstock.model.schedules import DelayedMessage, Schedule
+from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
 
 if TYPE_CHECKING:
@@ -28,6 +27,10 @@ class AsyncAdministration:
 
         @property
         def _broker(self) -> Broker: ...
+
+    async def status(self) -> BrokerStatus:
+        """The broker at this instant."""
+        return await asyncio.to_thread(self._broker.status)
 
     async def create_group(
         self,

@@ -15,11 +15,10 @@ from penstock.aio.outcomes import Outcomes
 from penstock.broker.consuming import Consuming
 from penstock.broker.embedded import Broker, open_broker
 from penstock.broker.engine import Engine
-from penstock.broker.info import TopicInfo
-from penstock.broker.recovery import RecoveryReport
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
+from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
@@ -203,13 +202,17 @@ class AsyncBroker(AsyncAdministration):
         """The offset of the first message with a timestamp at or after `time`."""
         return await asyncio.to_thread(self._broker.offset_at, topic, time, partition)
 
-    def topics(self) -> list[TopicInfo]:
+    async def topics(self) -> list[TopicInfo]:
         """Every topic, by name."""
         return self._broker.topics()
 
     async def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own."""
         return await asyncio.to_thread(lambda: self._broker.create_topic(name, **config))
+
+    async def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Change options of a topic."""
+        return await asyncio.to_thread(lambda: self._broker.configure_topic(name, **options))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages."""

@@ -7,19 +7,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
-from penstock.broker import dead_letters, delays, groups, replay, tracing
-from penstock.broker.dead_letters import DeadLetter, RedriveReport
-from penstock.broker.delays import DelayedMessage
+from penstock.broker import dead_letters, delays, groups, info, replay, tracing
 from penstock.broker.engine import Engine
-from penstock.broker.groups import GroupInfo
 from penstock.broker.interrupts import Uninterrupted
-from penstock.broker.schedules import Schedule
-from penstock.broker.tracing import Trace
 from penstock.delivery.settings import GroupSettings
 from penstock.model.errors import BrokerClosed, GroupInUse, InvalidArgument
+from penstock.model.info import BrokerStatus, GroupInfo
+from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, Message, MessageId, StoredMessage
 from penstock.model.names import Priority, check_group_name
 from penstock.model.options import duration, optional, whole
+from penstock.model.schedules import DelayedMessage, Schedule
+from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
 
 LetterChoice = Callable[[DeadLetter], bool]
@@ -29,6 +28,10 @@ class Administration:
     """The operations that people and tools use to look after a broker."""
 
     engine: Engine
+
+    def status(self) -> BrokerStatus:
+        """The broker at this instant: who it is, how much it holds, and whether it can write."""
+        return info.broker_status(self._open_engine())
 
     # Groups.
 

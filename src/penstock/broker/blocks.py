@@ -11,7 +11,7 @@ from penstock.broker.topics import BlockRef, Log, Topic
 from penstock.delivery.index import Columns
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import BlockKind
-from penstock.model.batch import TAGS, Batch
+from penstock.model.batch import TAGS, Batch, Origin
 from penstock.model.events import Event, encode_events, merge_acks, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
@@ -85,14 +85,15 @@ class BatchBlock(LogBlock):
 class SinglesBlock(LogBlock):
     """Messages that were published one by one and are committed together."""
 
-    __slots__ = ("_batch", "singles")
+    __slots__ = ("_batch", "origins", "singles")
 
     def __init__(self, log: Log, timestamp_us: int) -> None:
         super().__init__(BlockKind.MESSAGES, log, log.next_offset, 0, timestamp_us)
         self.singles: list[Single] = []
+        self.origins: list[Origin] | None = None
         self._batch: Batch | None = None
 
-    def add(self, single: Single) -> int:
+    def add(self, single: Single, producer: str | None = None, sequence: int = 0) -> int:
         """Take a message in; its offset."""
         offset = self.base + self.count
         self.singles.append(single)
@@ -101,10 +102,17 @@ class SinglesBlock(LogBlock):
         if single.dedupe_id is not None:
             self.flags = TAGS
             dedupe_window(self.log.topic).remember(single.dedupe_id, self.partition, offset, self.timestamp_us)
+        if producer is not None:
+            self.flags = TAGS
+            if self.origins is None:
+                self.origins = []
+            self.origins.append((offset - self.base, producer, sequence))
+            histories(self.log.topic).remember(producer, sequence, IdRun(self.partition, offset, 1))
         return offset
 
     def encode(self) -> list[bytes]:
         batch = self._batch = batch_of(self.singles)
+        batch.origins = self.origins
         self.content = (batch.flags, batch.priority, 0, 0)
         return batch.encode()
 
@@ -112,7 +120,7 @@ class SinglesBlock(LogBlock):
         super().committed(file, position, length, crc)
         assert self._batch is not None
         announce(self, self._batch, length)
-        self.singles, self._batch = [], None  # they can be read from the journal now
+        self.singles, self.origins, self._batch = [], None, None  # they can be read from the journal now
 
     def refused(self) -> None:
         super().refused()
@@ -120,6 +128,8 @@ class SinglesBlock(LogBlock):
         for row, single in enumerate(self.singles):
             if dedupe is not None and single.dedupe_id is not None:
                 dedupe.forget(single.dedupe_id, self.base + row)
+        for _, producer, sequence in self.origins or ():
+            histories(self.log.topic).forget(producer, sequence)
 
 
 class EventsBlock(LogBlock):
@@ -204,7 +214,7 @@ decode_topic_record = msgspec.msgpack.Decoder(TopicRecord).decode
 
 
 class TopicBlock:
-    """A topic was created or deleted."""
+    """A topic was created, changed or deleted."""
 
     __slots__ = ("_do", "_record", "_undo", "base", "count", "flags", "kind", "partition", "timestamp_us", "topic")
 
@@ -237,12 +247,19 @@ def dedupe_window(topic: Topic) -> DedupeWindow:
     return topic.dedupe
 
 
+def histories(topic: Topic) -> ProducerHistories:
+    """The topic's memory of producers, made when the first one comes."""
+    if topic.producers is None:
+        topic.producers = ProducerHistories()
+    return topic.producers
+
+
 def remember_tags(topic: Topic, run: IdRun, timestamp_us: int, batch: Batch) -> None:
     """Note the dedupe ids and the producer of a batch: when it is published, and when it is recovered."""
     for row, identity in enumerate(batch.dedupe_ids or ()):
         if identity is not None:
             dedupe_window(topic).remember(identity, run.partition, run.base + row, timestamp_us)
     if batch.producer is not None:
-        if topic.producers is None:
-            topic.producers = ProducerHistories()
-        topic.producers.remember(batch.producer, batch.sequence, run)
+        histories(topic).remember(batch.producer, batch.sequence, run)
+    for row, producer, sequence in batch.origins or ():
+        histories(topic).remember(producer, sequence, IdRun(run.partition, run.base + row, 1))

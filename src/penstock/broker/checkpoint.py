@@ -128,7 +128,9 @@ def topic_state(topic: Topic) -> TopicState:
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
         [entry for entry in topic.dedupe.entries() if is_committed(entry[1], entry[2])] if topic.dedupe else [],
-        [entry for entry in topic.producers.entries() if is_committed(*entry[2][:2])] if topic.producers else [],
+        [entry for entry in topic.producers.entries() if not entry[2].count or is_committed(*entry[2][:2])]
+        if topic.producers
+        else [],
         delivery if any(delivery) else None,
     )
 

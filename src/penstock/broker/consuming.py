@@ -22,6 +22,7 @@ from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import check_group_name, check_topic_name
 from penstock.model.options import duration, whole
 from penstock.model.units import Duration, Time, parse_duration
+from penstock.segments.window import Rows
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -55,6 +56,17 @@ class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
 
 
 Message = TypeVar("Message", bound=Delivered)
+
+
+class Leased:
+    """Leased messages, by topic and lease; `unknown` are those that no lease was found for."""
+
+    __slots__ = ("by_topic", "count", "unknown")
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, list[tuple[Lease, Offsets]]] = {}
+        self.count = 0
+        self.unknown: list[MessageId] = []
 
 
 class Consuming(Generic[Message]):
@@ -149,16 +161,14 @@ class Consuming(Generic[Message]):
 
     def _read(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Message]:
         """The messages at these offsets; those that cannot be read fail."""
-        unreadable: Unreadable = []
         found: list[Message] = []
         lease.owner = self._owner
-        log = delivery.topic.partitions[lease.partition].messages
-        for offsets, timestamps_us, batch in self._deliveries.contents.rows(log, wanted, unreadable):
+        for offsets, timestamps_us, batch in self.rows(delivery, lease, wanted):
             count = len(offsets)
             nothing = [None] * count
             found += map(
                 self._class,
-                [log.topic.name] * count,
+                [delivery.topic.name] * count,
                 [lease.partition] * count,
                 offsets,
                 timestamps_us,
@@ -171,6 +181,13 @@ class Consuming(Generic[Message]):
                 nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at],
                 [lease] * count,
             )
+        return found
+
+    def rows(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Rows]:
+        """The content at these offsets as columns; what cannot be read fails."""
+        unreadable: Unreadable = []
+        log = delivery.topic.partitions[lease.partition].messages
+        found = list(self._deliveries.contents.rows(log, wanted, unreadable))
         for lost, error in unreadable:
             self._fail_unreadable(delivery, lease, lost, f"it cannot be read: {error}")
         return found
@@ -195,15 +212,19 @@ class Consuming(Generic[Message]):
                 lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome, "not received"),
             )
 
-    def prefetch(self) -> int:
-        """How many messages to hold ready for a loop: few while there are lanes, which must not be overtaken."""
+    def ahead(self, window: int) -> int:
+        """How many of `window` messages to hold ready: one while there are lanes, which must not be overtaken."""
         lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
-        return min(self.max_in_flight, _PREFETCH if lanes <= 1 else 1)
+        return min(self.max_in_flight, window if lanes <= 1 else 1)
+
+    def prefetch(self) -> int:
+        """How many messages to hold ready for a loop."""
+        return self.ahead(_PREFETCH)
 
     def hold_ready(self, messages: list[Message]) -> None:
         """Nobody has seen these yet: if their leases run out, it was no fault of theirs."""
         for lease, some in self._by_lease(messages):
-            lease.unseen = Offsets(map(_offset, some)) | (lease.unseen or Offsets())
+            hold_unseen(lease, Offsets(map(_offset, some)))
 
     def take_ready(self, buffer: deque[Message], wanted: int) -> list[Message]:
         """Hand out some of what is held ready."""
@@ -231,21 +252,34 @@ class Consuming(Generic[Message]):
                     desk.group.leases.extend(lease, Offsets([offset]), now_s + lease.visibility_s)
         return offset in lease.messages
 
+    def take(self, leased: Leased) -> None:
+        """Somebody far away sees messages that were held ready: their time begins anew."""
+        now_s = self._engine.clock.monotonic_s()
+        with self._engine.lock:
+            for topic, leases in leased.by_topic.items():
+                delivery, seat = self._by_topic[topic]
+                desk = delivery.desks.get(seat.group)
+                for lease, offsets in leases:
+                    if lease.unseen is not None:
+                        lease.unseen -= offsets
+                    if desk is not None and lease.deadline_s - now_s < 0.9 * lease.visibility_s:
+                        desk.group.leases.extend(lease, offsets, now_s + lease.visibility_s)
+
     # Settling.
 
-    def ack(self, messages: Iterable[Message]) -> tuple[Commit | None, LeaseLost | None]:
+    def ack(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
         """They are done."""
         now = self._deliveries.now()
         return self._settle(messages, lambda group, lease, offsets, outcome: group.ack(now, lease, offsets, outcome))
 
-    def extend(self, messages: Iterable[Message], seconds: Duration) -> tuple[Commit | None, LeaseLost | None]:
+    def extend(self, messages: Iterable[Message] | Leased, seconds: Duration) -> tuple[Commit | None, LeaseLost | None]:
         """They are needed for longer."""
         now, wanted_s = self._deliveries.now(), parse_duration(seconds)
         return self._settle(
             messages, lambda group, lease, offsets, outcome: group.extend(now, lease, offsets, wanted_s, outcome)
         )
 
-    def release(self, messages: Iterable[Message]) -> tuple[Commit | None, LeaseLost | None]:
+    def release(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
         """They are given back."""
         now = self._deliveries.now()
         return self._settle(
@@ -253,23 +287,41 @@ class Consuming(Generic[Message]):
         )
 
     def fail(
-        self, messages: Iterable[Message], reason: str, delay: Duration | None
+        self, messages: Iterable[Message] | Leased, reason: str, delay: Duration | None
     ) -> tuple[Commit | None, LeaseLost | None]:
         """They could not be processed."""
         now, delay_s = self._deliveries.now(), None if delay is None else parse_duration(delay)
         text = _check_reason(reason)
         return self._settle(
-            messages, lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, text, delay_s, outcome)
+            messages,
+            lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, text, delay_s, outcome),
+            buries=True,
         )
 
-    def kill(self, messages: Iterable[Message], reason: str) -> tuple[Commit | None, LeaseLost | None]:
+    def kill(self, messages: Iterable[Message] | Leased, reason: str) -> tuple[Commit | None, LeaseLost | None]:
         """They can never be processed."""
         text = _check_reason(reason)
-        rows = _rows(messages)
-        for topic in {getattr(message, "topic", None) for message in rows}:
+        leased = self._leased(messages)
+        for topic in leased.by_topic:
             if topic in self._by_topic:
                 self._by_topic[topic][0].check_mortal()
-        return self._settle(rows, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome))
+        return self._settle(
+            leased, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome), buries=True
+        )
+
+    def find_leased(self, held: Iterable[tuple[str, int, int, Offsets]]) -> Leased:
+        """The leases of messages that are named by topic, partition, lease id and offsets."""
+        leased = Leased()
+        with self._engine.lock:
+            for topic, partition, lease_id, offsets in held:
+                known = self._by_topic.get(topic)
+                lease = None if known is None else known[0].find_lease(known[1], lease_id)
+                leased.count += len(offsets)
+                if lease is None or lease.partition != partition:
+                    leased.unknown += [MessageId(topic, partition, offset) for offset in offsets]
+                else:
+                    leased.by_topic.setdefault(topic, []).append((lease, offsets))
+        return leased
 
     def heartbeat(self) -> None:
         """It is alive."""
@@ -288,15 +340,14 @@ class Consuming(Generic[Message]):
             commit = self._engine.journal.latest_commit()
         return commit, None if acked else _lost([message.id], 1)
 
-    def _settle(self, messages: Iterable[Message], act: Act) -> tuple[Commit | None, LeaseLost | None]:
-        rows = _rows(messages)
-        by_topic: dict[str, list[tuple[Lease, Offsets]]] = {}
-        for lease, some in self._by_lease(rows):
-            by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
-        lost: list[MessageId] = []
+    def _settle(
+        self, messages: Iterable[Message] | Leased, act: Act, buries: bool = False
+    ) -> tuple[Commit | None, LeaseLost | None]:
+        leased = self._leased(messages)
+        lost = leased.unknown
         with self._engine.lock:
             self._deliveries.check_open()
-            for topic, leases in by_topic.items():
+            for topic, leases in leased.by_topic.items():
                 known = self._by_topic.get(topic)
                 if known is None:
                     refused = [(lease.partition, offsets) for lease, offsets in leases]
@@ -304,13 +355,23 @@ class Consuming(Generic[Message]):
                     refused = known[0].settle(known[1], leases, self._deliveries.now(), act)
                 lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
             commit = self._engine.journal.latest_commit()  # of these, and not of what others gather after them
-        if self._deliveries.dying:
+        if buries and self._deliveries.dying:
             bury(self._engine)
             if commit is not None and commit.failed:
                 commit.result()  # burying commits what was gathered before, or hears that it is refused
             with self._engine.lock:
                 commit = self._engine.journal.latest_commit()
-        return commit, _lost(lost, len(rows)) if lost else None
+        return commit, _lost(lost, leased.count) if lost else None
+
+    def _leased(self, messages: Iterable[Message] | Leased) -> Leased:
+        if isinstance(messages, Leased):
+            return messages
+        rows = _rows(messages)
+        leased = Leased()
+        leased.count = len(rows)
+        for lease, some in self._by_lease(rows):
+            leased.by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
+        return leased
 
     def settle_leases(
         self, delivery: TopicDelivery, seat: Seat, leases: list[tuple[Lease, Offsets]], act: Act
@@ -346,6 +407,11 @@ class Consuming(Generic[Message]):
                     if delivery.topic.delivery is delivery and not delivery.topic.deleting:
                         delivery.leave(seat, self._deliveries.now())
             return self._engine.journal.latest_commit()
+
+
+def hold_unseen(lease: Lease, offsets: Offsets) -> None:
+    """Nobody has seen these messages of a lease yet."""
+    lease.unseen = offsets if lease.unseen is None else lease.unseen | offsets
 
 
 def _rows(messages: Iterable[Message]) -> list[Message]:

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.broker.contents import Unreadable
 from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.reading import LogReader
@@ -23,14 +21,13 @@ from penstock.delivery.offsets import Offsets, from_range, lowest, written
 from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData, GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
+from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.units import to_datetime
 from penstock.segments.window import Rows, Window
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from penstock.broker.engine import Engine
     from penstock.broker.topic_delivery import TopicDelivery
 
@@ -39,40 +36,6 @@ _BYTES_AT_ONCE = 8 << 20
 _PREFIX = "penstock-"
 _HISTORY_MAX = 50
 _log = logging.getLogger("penstock")
-
-
-class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that a group could not process, with why."""
-
-    id: MessageId
-    """Its place among the dead letters."""
-    origin: MessageId
-    group: str
-    cause: str
-    consumer: str | None
-    deliveries: int
-    failures: int
-    died_at: datetime
-    published_at: datetime
-    value: bytes
-    key: bytes | None
-    headers: dict[str, str] | None
-    priority: int
-    history: list[str]
-    """What happened to it, a line for each event."""
-
-
-class RedriveReport(msgspec.Struct):
-    """What a redrive did, or would do."""
-
-    selected: int = 0
-    redriven: int = 0
-    """Sent back: delivered again to the group that gave them up, at their old place."""
-    copied: int = 0
-    """Published again, because the original is gone or another topic was asked for."""
-    skipped: int = 0
-    """Redriven or purged by somebody else meanwhile, or not dead any more because the group was moved back."""
-    dry_run: bool = False
 
 
 # Burying.
@@ -233,13 +196,16 @@ def _find_topic(engine: Engine, name: str) -> Topic | None:
     return found if found is not None or not engine.topic(name.removesuffix(DEAD_LETTERS)) else None
 
 
-def list_dead_letters(engine: Engine, topic_name: str) -> Iterator[DeadLetter]:
-    """The dead letters of a topic that were neither redriven nor purged, oldest first."""
+def list_dead_letters(engine: Engine, topic_name: str, after: MessageId | None = None) -> Iterator[DeadLetter]:
+    """The dead letters of a topic that were neither redriven nor purged, oldest first, or those behind one of them."""
     with engine.lock:
         topic = _find_topic(engine, topic_name)
         partitions = topic.partitions if topic is not None else []
-    for partition in partitions:
-        for message in LogReader(engine, partition.messages).messages(Window()):
+    for number, partition in enumerate(partitions):
+        if after is not None and number < after.partition:
+            continue
+        start = after.offset + 1 if after is not None and number == after.partition else 0
+        for message in LogReader(engine, partition.messages).messages(Window(start)):
             if partition.state is None or message.offset not in partition.state.withdrawn:
                 yield _to_letter(message)
 

@@ -6,31 +6,18 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.broker.flow import check_flow
 from penstock.broker.reading import LogReader
 from penstock.model.errors import InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
+from penstock.model.schedules import DelayedMessage
 from penstock.model.units import Duration, Time, due_time_us, to_datetime
 from penstock.segments.window import Window
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
     from penstock.broker.topic_delivery import TopicDelivery
-
-
-class DelayedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that is not due yet."""
-
-    id: MessageId
-    due_us: int
-
-    @property
-    def due_at(self) -> datetime:
-        """When it falls due (UTC)."""
-        return to_datetime(self.due_us)
 
 
 def list_delayed(engine: Engine, topic_name: str) -> Iterator[DelayedMessage]:

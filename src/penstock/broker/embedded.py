@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.broker.administration import Administration
 from penstock.broker.background import Background
+from penstock.broker.configuring import configure_topic
 from penstock.broker.consumer import Consumer
 from penstock.broker.engine import Engine
-from penstock.broker.info import TopicInfo, topic_info
+from penstock.broker.info import topic_info
 from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.reading import LogReader
-from penstock.broker.recovery import RecoveryReport
 from penstock.broker.retention import retain
 from penstock.broker.topics import Log
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
 from penstock.model.events import Event
+from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.units import Duration, Time, parse_time_us
@@ -181,6 +182,18 @@ class Broker(Administration):
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
         with Uninterrupted():
             self.engine.journal.wait(self.engine.create_topic(name, config))
+        with self.engine.lock:
+            return topic_info(self.engine.topic(name))
+
+    def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Change options of a topic, such as `retention_age` or `visibility_timeout`; `partitions` and `order` stay.
+
+        Consumers that are at work follow at once: what they hold stays as it was leased to them.
+        """
+        with Uninterrupted():
+            commit = configure_topic(self.engine, name, options)
+            if commit is not None:
+                self.engine.journal.wait(commit)
         with self.engine.lock:
             return topic_info(self.engine.topic(name))
 

@@ -40,7 +40,7 @@ class Engine(Writing):
         storage.lock()
         state: Recovered | None = None
         try:
-            started_s = self.clock.monotonic_s()
+            self.started_s = self.clock.monotonic_s()
             state = recover(storage, config)
             self.broker_id = state.broker
             self.epoch = state.epoch + 1
@@ -61,7 +61,7 @@ class Engine(Writing):
             self.schedules.load()
             self._first_checkpoint()
             disown_in_forks(self)
-            self.recovery.seconds = self.clock.monotonic_s() - started_s
+            self.recovery.seconds = self.clock.monotonic_s() - self.started_s
         except BaseException:
             for file in state.files.values() if state is not None else ():
                 file.handle.close()

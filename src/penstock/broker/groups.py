@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.broker.reading import LogReader
 from penstock.broker.topics import Topic, first_offset
 from penstock.delivery.progress import Tally
 from penstock.model.errors import InvalidArgument
+from penstock.model.info import GroupInfo, MemberInfo
 from penstock.model.units import Time, parse_time_us
 from penstock.segments.window import Window
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
     from penstock.broker.topic_delivery import GroupDesk, TopicDelivery
-
-
-@dataclass(frozen=True, slots=True)
-class MemberInfo:
-    """One consumer of a group."""
-
-    name: str
-    mode: str
-    in_flight: int
-    partitions: tuple[int, ...]
-    """What it is assigned, in `assigned` mode."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A group of a topic, in numbers; they add up: `published` is the sum of what became of the messages."""
-
-    topic: str
-    name: str
-    published: int
-    """Messages since the group's beginning."""
-    acked: int
-    ready: int
-    leased: int
-    delayed: int
-    retrying: int
-    """Failed, and waiting to be tried again."""
-    dead: int
-    lapsed: int
-    """Their time to live ended; those that are about to be counted so are among them."""
-    withdrawn: int
-    """Cancelled, purged or redriven for everybody."""
-    skipped: int
-    lost: int
-    """Removed by retention before they were acked."""
-    lag: int
-    """Messages that are not done: ready, leased, delayed or retrying."""
-    oldest_unacked_s: float | None
-    """How long ago the oldest message that is not done was published."""
-    positions: tuple[int, ...]
-    """The first offset that is not done, partition by partition."""
-    members: tuple[MemberInfo, ...]
 
 
 def list_groups(engine: Engine, topic_name: str | None) -> list[tuple[str, str]]:

@@ -1,34 +1,18 @@
-"""What the broker tells of a topic."""
+"""What the broker tells of its topics and of itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from typing import TYPE_CHECKING
 
 from penstock.broker.topics import Partition, Topic, first_offset
-from penstock.model.config import TopicConfig
+from penstock.model.info import BrokerStatus, PartitionInfo, TopicInfo
+from penstock.version import __version__
 
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """One partition, in numbers."""
-
-    number: int
-    first_offset: int
-    """The lowest offset that can still be read."""
-    end_offset: int
-    """The offset that the next message gets."""
-    segments: int
-    segment_bytes: int
-    journal_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic, its options and its partitions."""
-
-    name: str
-    config: TopicConfig
-    partitions: tuple[PartitionInfo, ...]
+_TOPICS_AT_ONCE = 500
 
 
 def topic_info(topic: Topic) -> TopicInfo:
@@ -46,4 +30,42 @@ def _partition_info(partition: Partition) -> PartitionInfo:
         len(live),
         sum(segment.size_bytes for segment in live),
         log.live_bytes,
+    )
+
+
+def broker_status(engine: Engine) -> BrokerStatus:
+    """The numbers of now; topics are counted some at a time, so that publishers do not wait for it."""
+    with engine.lock:
+        topics = list(engine.catalog.by_id.values())
+        journal_files = [file.end for file in engine.journal.files.values()]
+        unwritten_bytes = engine.journal.unwritten_bytes
+    partitions = groups = 0
+    sizes: list[int] = []
+    for start in range(0, len(topics), _TOPICS_AT_ONCE):
+        with engine.lock:
+            for topic in topics[start : start + _TOPICS_AT_ONCE]:
+                partitions += len(topic.partitions)
+                state = topic.partitions[0].state
+                groups += 0 if state is None else len(state.groups)
+                for log in topic.logs():
+                    if log.segments:
+                        sizes += [segment.size_bytes for segment in log.segments if not segment.archived]
+    frozen = engine.journal.frozen
+    return BrokerStatus(
+        broker_id=engine.broker_id.hex(),
+        epoch=engine.epoch,
+        version=__version__,
+        directory=engine.storage.path,
+        sync=engine.config.sync,
+        uptime_s=engine.clock.monotonic_s() - engine.started_s,
+        topics=len(topics),
+        partitions=partitions,
+        groups=groups,
+        journal_bytes=sum(journal_files),
+        journal_files=len(journal_files),
+        segments=len(sizes),
+        segment_bytes=sum(sizes),
+        unwritten_bytes=unwritten_bytes,
+        frozen=None if frozen is None else str(frozen),
+        recovery=dataclasses.replace(engine.recovery),
     )

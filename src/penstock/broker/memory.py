@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from penstock.model.errors import StaleSequence
 from penstock.model.message import IdRun
 
-HISTORY = 64  # how many of a producer's newest sequences can be repeated
+HISTORY = 1024  # how many of a producer's newest sequences can be repeated
+_SEQUENCES_EACH = 16  # what a producer has on average, when there are as many as there may be
+_FORGOTTEN = IdRun(0, 0, 0)
 
 
 class DedupeWindow:
@@ -61,13 +63,24 @@ class DedupeWindow:
         return ((identity, *place) for identity, place in self._seen.items())
 
 
+class _History:
+    """What one producer published lately; everything up to `floor` that is not in it is forgotten."""
+
+    __slots__ = ("floor", "runs")
+
+    def __init__(self) -> None:
+        self.floor = -1
+        self.runs: dict[int, list[IdRun]] = {}  # by sequence, first published first
+
+
 class ProducerHistories:
     """The newest sequences of each producer of a topic, and where their messages went."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_producers", "_sequences")
 
     def __init__(self) -> None:
-        self._producers: dict[str, dict[int, dict[int, IdRun]]] = {}  # idle for longest first
+        self._producers: dict[str, _History] = {}  # idle for longest first
+        self._sequences = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -75,37 +88,57 @@ class ProducerHistories:
     def find(self, producer: str, sequence: int) -> list[IdRun] | None:
         """Where the messages of a sequence went; None if it is new; an error if it is too old to tell."""
         history = self._producers.get(producer)
-        if not history or sequence > max(history):
+        if history is None:
             return None
-        if sequence in history:
-            return list(history[sequence].values())
-        raise StaleSequence(
-            f"sequence {sequence} of producer {producer!r} is older than its newest ({max(history)}) and no longer "
-            f"remembered: sequences must grow, and only the newest {HISTORY} can be repeated"
-        )
+        known = history.runs.get(sequence)
+        if known is None and sequence <= history.floor:
+            raise StaleSequence(
+                f"sequence {sequence} of producer {producer!r} is no longer remembered, nor whether it was ever "
+                f"published: only the newest {HISTORY} of a producer can be repeated"
+            )
+        return known
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
-        """Note one partition's part of a sequence."""
-        history = self._producers.pop(producer, {})
-        history.setdefault(sequence, {})[run.partition] = run
-        while len(history) > HISTORY:
-            del history[min(history)]
+        """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
+        history = self._producers.pop(producer, None) or _History()
         self._producers[producer] = history
+        if not run.count:
+            history.floor = max(history.floor, sequence)
+            return
+        known = history.runs.get(sequence)
+        if known is not None:
+            history.runs[sequence] = [other for other in known if other.partition != run.partition] + [run]
+            return
+        history.runs[sequence] = [run]
+        self._sequences += 1
+        if len(history.runs) > HISTORY:
+            self._trim(history)
+
+    def _trim(self, history: _History) -> None:
+        oldest = next(iter(history.runs))
+        del history.runs[oldest]
+        history.floor = max(history.floor, oldest)
+        self._sequences -= 1
 
     def forget(self, producer: str, sequence: int) -> None:
         """The sequence was refused after all."""
-        history = self._producers.get(producer, {})
-        history.pop(sequence, None)
-        if not history:
-            self._producers.pop(producer, None)
+        history = self._producers.get(producer)
+        if history is not None and history.runs.pop(sequence, None) is not None:
+            self._sequences -= 1
+            if not history.runs and history.floor < 0:
+                del self._producers[producer]
 
-    def drop_idlest(self) -> None:
-        """Forget the producer that has been silent for longest."""
-        del self._producers[next(iter(self._producers))]
+    def keep_to(self, producers_max: int) -> None:
+        """Forget those who have been silent for longest, until no more than so many are left."""
+        while len(self._producers) > producers_max or self._sequences > HISTORY + _SEQUENCES_EACH * producers_max:
+            idlest = next(iter(self._producers))
+            self._sequences -= len(self._producers.pop(idlest).runs)
 
     def entries(self) -> Iterator[tuple[str, int, IdRun]]:
         """Everything remembered, in an order in which it can be remembered again."""
         for producer, history in self._producers.items():
-            for sequence in sorted(history):
-                for run in history[sequence].values():
+            if history.floor >= 0:
+                yield producer, history.floor, _FORGOTTEN
+            for sequence, runs in history.runs.items():
+                for run in runs:
                     yield producer, sequence, run

@@ -196,8 +196,9 @@ class LogReader:
         log, topic = self._log, self._log.topic
         place = (topic.name, log.table, log.partition, segment.base)
         storage, name = self._engine.storage, segment_name(*place)
-        if segment.archived and topic.config.archive is not None:
-            storage, name = storage.elsewhere(topic.config.archive), archived_name(*place)
+        archive = segment.archive or topic.config.archive
+        if segment.archived and archive is not None:
+            storage, name = storage.elsewhere(archive), archived_name(*place)
         try:
             reader = SegmentReader(storage, name, log.table, segment)
         except FileNotFoundError:

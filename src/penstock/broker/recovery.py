@@ -21,23 +21,11 @@ from penstock.model.batch import TAGS, decode_tags, head_of
 from penstock.model.config import BrokerConfig, TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events, span_of
+from penstock.model.info import RecoveryReport
 from penstock.model.message import IdRun
 from penstock.model.names import NORMAL
 from penstock.segments import segment_name
 from penstock.storage import Storage, read_file
-
-
-@dataclass
-class RecoveryReport:
-    """What recovery found; `broker.recovery` shows it."""
-
-    journal_files: int = 0
-    journal_bytes: int = 0
-    groups: int = 0
-    messages: int = 0
-    torn_bytes: int = 0
-    """The length of the unacknowledged write that was cut off."""
-    seconds: float = 0.0
 
 
 @dataclass
@@ -203,11 +191,14 @@ class _Replay:
             if topic is not None:
                 catalog.remove(topic)
                 self._state.doomed += delete_logs(topic, self._state.files)
-        elif topic is None:
-            config = restore_topic_config(record.config, self._defaults)
+            return
+        config = restore_topic_config(record.config, self._defaults)
+        if topic is None:
             topic = Topic(entry.topic, record.name, config, record.first_offset)
             topic.committed = True
             catalog.add(topic)
+        else:
+            topic.configure(config)
 
     def _lost_topic(self, entry: BlockEntry) -> Topic | None:
         """The topic of a block that nothing else speaks of: a repair lost its beginning; keep what is left."""

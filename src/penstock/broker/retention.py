@@ -120,7 +120,7 @@ def apply_event(log: Log, event: Event) -> list[str]:
     for place, segment in enumerate(log.segments):
         if segment.base == event.offset and segment.end - segment.base == event.count and not segment.archived:
             if event.kind is EventKind.ARCHIVED:
-                log.segments[place] = msgspec.structs.replace(segment, archived=True)
+                log.segments[place] = msgspec.structs.replace(segment, archived=True, archive=event.detail)
             else:
                 del log.segments[place]
             return [segment_name(log.topic.name, log.table, log.partition, segment.base)]
@@ -130,12 +130,12 @@ def apply_event(log: Log, event: Event) -> list[str]:
 def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> bool:
     """Move or remove a segment, unless somebody came to need it meanwhile; whether it went."""
     place = (topic.name, log.table, log.partition, segment.base)
-    kind = EventKind.REMOVED
-    if topic.config.archive is not None:
+    kind, archive = EventKind.REMOVED, topic.config.archive  # which may be another one soon
+    if archive is not None:
         kind = EventKind.ARCHIVED
         data = read_file(engine.storage, segment_name(*place))
-        put_file(engine.storage.elsewhere(topic.config.archive), archived_name(*place), [data])
-    event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=topic.config.archive)
+        put_file(engine.storage.elsewhere(archive), archived_name(*place), [data])
+    event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=archive)
     with engine.lock:
         if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
             engine.doomed += apply_event(log, event)

@@ -5,35 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.broker.topics import Topic
-from penstock.model.batch import Batch
 from penstock.model.errors import InvalidArgument
-from penstock.model.intake import Intake, is_text, plain_text
+from penstock.model.intake import Intake
 from penstock.model.message import IdRun, MessageIds
-
-PRODUCER_BYTES_MAX = 1024
 
 
 def check_partition(topic: str, partitions: int, partition: object) -> None:
     """Raise if the topic has no such partition."""
     if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < partitions:
         raise InvalidArgument(f"{topic} has no partition {partition!r}: it has 0 to {partitions - 1}")
-
-
-def check_producer(batch: Batch, producer: object, sequence: object) -> None:
-    """Note the producer in the batch; both of its parts are given, or neither."""
-    if producer is None and sequence is None:
-        return
-    if not is_text(producer, PRODUCER_BYTES_MAX) or not _is_sequence(sequence):
-        raise InvalidArgument(
-            f"give producer (text of 1 to {PRODUCER_BYTES_MAX} bytes) and sequence (a whole number that grows) together"
-        )
-    if batch.dedupe_ids is not None:
-        raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
-    batch.producer, batch.sequence = plain_text(producer), int(sequence)  # type: ignore[call-overload]
-
-
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def route(topic: Topic, intake: Intake, keyless: int) -> dict[int, list[int]]:

@@ -10,7 +10,6 @@ import contextlib
 import heapq
 import logging
 from array import array
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,10 +20,10 @@ from penstock.delivery.cron import Cron
 from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData, InvalidArgument, PenstockError, ScheduleNotFound
 from penstock.model.events import Event, EventKind
-from penstock.model.intake import Single, batch_of, check_message
+from penstock.model.intake import batch_of, check_message
 from penstock.model.message import Message
 from penstock.model.names import check_group_name, check_topic_name
-from penstock.model.units import to_datetime
+from penstock.model.schedules import Schedule
 from penstock.segments.window import Window
 
 if TYPE_CHECKING:
@@ -35,24 +34,6 @@ if TYPE_CHECKING:
 TOPIC = "penstock.schedules"
 _TRY_AGAIN_US = 1_000_000
 _log = logging.getLogger("penstock")
-
-
-class Schedule(msgspec.Struct, frozen=True):
-    """A message that is published again and again."""
-
-    name: str
-    cron: str
-    zone: str
-    topic: str
-    message: Single
-    paused: bool = False
-    next_us: int = 0
-    """When it fires next; 0 while it is paused."""
-
-    @property
-    def next_at(self) -> datetime | None:
-        """When it fires next (UTC); None while it is paused."""
-        return to_datetime(self.next_us) if self.next_us else None
 
 
 _encode = msgspec.msgpack.Encoder().encode

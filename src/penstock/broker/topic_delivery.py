@@ -17,6 +17,7 @@ from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
 from penstock.delivery.index import PartitionIndex
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
+from penstock.model.config import TopicConfig
 from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, LeaseLost, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
@@ -106,6 +107,11 @@ class TopicDelivery:
             self.time_changed()
         return desk
 
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's options have changed; groups that are put to use later begin with them."""
+        for desk in self.desks.values():
+            desk.group.configure(config)
+
     def join(self, seat: Seat, now: Moment) -> None:
         """A consumer takes its seat."""
         desk = self.desk(seat.group)
@@ -185,6 +191,11 @@ class TopicDelivery:
             self.heartbeat(seat, now)
             self._revoke(desk)
         return event is not None or (lease.settled is not None and offset in lease.settled)
+
+    def find_lease(self, seat: Seat, lease_id: int) -> Lease | None:
+        """A lease of a consumer's group that lives or ended lately, by its id."""
+        desk = self.desks.get(seat.group)
+        return None if desk is None else desk.group.leases.find(lease_id)
 
     def settle(
         self,

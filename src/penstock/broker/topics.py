@@ -262,6 +262,7 @@ class Topic:
 
     __slots__ = (
         "_turn",
+        "changing",
         "committed",
         "config",
         "dedupe",
@@ -282,6 +283,7 @@ class Topic:
         self.producers: ProducerHistories | None = None
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
+        self.changing: TopicConfig | None = None  # the newest options that are on the way to the disk
         self.delivery: TopicDelivery | None = None  # once somebody consumes it
         self._turn = 0
 
@@ -290,6 +292,17 @@ class Topic:
         known = len(self.partitions)
         self.partitions += [Partition(self, number, 0) for number in range(known, partitions)]
         self.config = replace(self.config, partitions=partitions)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Keep it by other options from now on: live, once they are committed, and in recovery alike."""
+        if config.partitions > len(self.partitions):  # only where a repair lost its beginning
+            self.widen(config.partitions)
+        partitions = len(self.partitions)
+        self.config = config if config.partitions == partitions else replace(config, partitions=partitions)
+        if self.dedupe is not None:
+            self.dedupe.window_us = round(config.dedupe_window * 1_000_000)
+        if self.delivery is not None:
+            self.delivery.configure(config)
 
     def partition_of_key(self, key: bytes) -> int:
         """The partition that owns the key: ranges of a hash, so that a partition can be split later."""
@@ -306,6 +319,10 @@ class Topic:
     def offset_floor(self) -> int:
         """Where the offsets of a topic of the same name must begin if this one is deleted."""
         return max(log.next_offset for log in self.logs())
+
+    def lowest_offset(self) -> int:
+        """The lowest offset that is kept, or that the first message gets."""
+        return min(first_offset(partition.messages) for partition in self.partitions)
 
     def logs(self) -> Iterator[Log]:
         """Every log of the topic."""

@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from penstock.broker.reading import LogReader
 from penstock.model.errors import MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
+from penstock.model.traces import Trace, TraceLine
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
-
-
-class TraceLine(msgspec.Struct, frozen=True):
-    """One thing that happened to a message."""
-
-    kind: str
-    time_us: int
-    group: str | None = None
-    consumer: str | None = None
-    attempt: int = 0
-    """Which delivery to the group it was, or belongs to."""
-    cause: str | None = None
-    due_us: int = 0
-    """When it falls due or is tried again, where that was decided."""
-
-    @property
-    def time(self) -> datetime:
-        """When (UTC)."""
-        return to_datetime(self.time_us)
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """Everything that happened to a message, in order."""
-
-    id: MessageId
-    message: StoredMessage | None
-    """The message, unless it is gone."""
-    lines: list[TraceLine]
-    retained_until: datetime | None
-    """When retention may remove it; None: when it is not known or never."""
-
-    @property
-    def traceparent(self) -> str | None:
-        """The W3C trace context that it was published with."""
-        return (self.message.headers or {}).get("traceparent") if self.message is not None else None
-
-    def __str__(self) -> str:
-        shown = [f"{self.id}" + (f"  traceparent {self.traceparent}" if self.traceparent else "")]
-        for line in self.lines:
-            parts = [
-                f"{line.time:%Y-%m-%d %H:%M:%S.%f}",
-                line.kind.upper().ljust(11),
-                line.group or "",
-                line.consumer or "",
-                f"attempt {line.attempt}" if line.attempt else "",
-                f"until {to_datetime(line.due_us):%Y-%m-%d %H:%M:%S.%f}" if line.due_us else "",
-                line.cause or "",
-            ]
-            shown.append("  " + "  ".join(part for part in parts if part).rstrip())
-        if self.retained_until is not None:
-            shown.append(f"  retained until {self.retained_until:%Y-%m-%d %H:%M:%S}")
-        return "\n".join(shown)
 
 
 def trace(engine: Engine, identity: MessageId) -> Trace:

@@ -12,7 +12,7 @@ from penstock.broker.blocks import BatchBlock, EventsBlock, SinglesBlock, TopicB
 from penstock.broker.flow import check_flow
 from penstock.broker.recovery import delete_logs
 from penstock.broker.retention import apply_event, stays
-from penstock.broker.routing import check_partition, check_producer, ids_in_order, route
+from penstock.broker.routing import check_partition, ids_in_order, route
 from penstock.broker.schedules import TOPIC
 from penstock.broker.topics import Catalog, Log, Topic
 from penstock.journal import Commit, Journal
@@ -28,7 +28,7 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.events import Event
-from penstock.model.intake import Intake, check_message, check_messages
+from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 
@@ -61,12 +61,22 @@ class Writing:
     def publish(self, topic_name: str, message: Message) -> tuple[MessageId, Commit | None]:
         """Publish one message; it is merged with the others of its commit."""
         now_us = self.clock.wall_us()
-        single = check_message(message, self.config, now_us)
+        return self.publish_single(topic_name, check_message(message, self.config, now_us), message.partition, now_us)
+
+    def publish_single(
+        self,
+        topic_name: str,
+        single: Single,
+        partition: int | None,
+        now_us: int,
+        producer: str | None = None,
+        sequence: int = 0,
+    ) -> tuple[MessageId, Commit | None]:
+        """Publish one message that was checked; with a producer and a sequence, only once."""
         size_bytes = single.size_bytes() + _MESSAGE_BYTES
         with self.lock:
             self._check_writable(size_bytes, now_us)
             topic = self.catalog.by_name.get(topic_name)
-            partition = message.partition
             if topic is None or topic.deleting or partition is not None:
                 topic = self._topic_to_publish(topic_name, (partition,), now_us)
             if single.deliver_at_us or topic.config.max_backlog is not None:
@@ -75,6 +85,10 @@ class Writing:
                 found = self._find_duplicate(topic, single.dedupe_id, now_us)
                 if found is not None:
                     return MessageId(topic.name, *found), self.journal.latest_commit()
+            if producer is not None and topic.producers is not None:
+                known = topic.producers.find(producer, sequence)
+                if known is not None:
+                    return self._published_before(topic, known, producer, sequence)
             if partition is None:
                 partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
             else:
@@ -87,7 +101,10 @@ class Writing:
                 self._begin_gathering()
                 block = self._open_singles[log] = SinglesBlock(log, now_us)
                 commit = self.journal.gather(block, size_bytes)
-            return MessageId(topic.name, partition, block.add(single)), commit
+            identity = MessageId(topic.name, partition, block.add(single, producer, sequence))
+            if producer is not None and topic.producers is not None:
+                topic.producers.keep_to(self.config.max_producers)
+            return identity, commit
 
     def publish_many(
         self,
@@ -100,6 +117,10 @@ class Writing:
         now_us = self.clock.wall_us()
         intake = check_messages(messages, self.config, now_us)
         check_producer(intake.batch, producer, sequence)
+        return self.publish_intake(topic_name, intake, now_us)
+
+    def publish_intake(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish a batch that was checked; it knows its producer and sequence."""
         intake = intake._replace(size_bytes=intake.size_bytes + _MESSAGE_BYTES * len(intake.batch))
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
@@ -156,16 +177,20 @@ class Writing:
         keyless = crc32(f"{producer}/{sequence}".encode()) % len(topic.partitions)
         if known is None:
             published = self._append_routed(topic, intake, keyless, now_us)
-            if topic.producers is not None and len(topic.producers) > self.config.max_producers:
-                topic.producers.drop_idlest()
+            if topic.producers is not None:
+                topic.producers.keep_to(self.config.max_producers)
             return published
         rows = route(topic, intake, keyless)
         if {run.partition: run.count for run in known} != {number: len(places) for number, places in rows.items()}:
-            raise InvalidArgument(
-                f"sequence {sequence} of producer {producer!r} was published with other messages; "
-                "a sequence number may only be repeated with the same batch"
-            )
+            raise _other_messages(producer, sequence)
         return ids_in_order(topic, known, rows, len(intake.batch)), self.journal.latest_commit()
+
+    def _published_before(
+        self, topic: Topic, known: list[IdRun], producer: str, sequence: int
+    ) -> tuple[MessageId, Commit | None]:
+        if len(known) > 1 or known[0].count > 1:
+            raise _other_messages(producer, sequence)
+        return MessageId(topic.name, known[0].partition, known[0].base), self.journal.latest_commit()
 
     def _publish_new(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish those messages of a batch whose dedupe ids are new, once each."""
@@ -346,6 +371,13 @@ class Writing:
         stays(log.topic.partitions[log.partition].messages, event)
         if log.topic.delivery is not None:
             log.topic.delivery.refused(log.partition, event)
+
+
+def _other_messages(producer: str, sequence: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"sequence {sequence} of producer {producer!r} was published with other messages; "
+        "a sequence number may only be repeated with the same batch"
+    )
 
 
 def _check_not_reserved(name: str) -> None:

@@ -78,7 +78,7 @@ def _fail(message: str, hint: str) -> NoReturn:
 
 def _lock(directory: Path) -> FileStorage:
     """The storage of a directory that is there and that nobody else uses."""
-    from penstock.broker.checkpoint import COPIES
+    from penstock.cli.target import flaw_of
     from penstock.model.errors import DirectoryLocked
     from penstock.storage import FileStorage
 
@@ -89,15 +89,9 @@ def _lock(directory: Path) -> FileStorage:
             os.listdir(path)
             return super().elsewhere(path)
 
-    if not directory.exists():
-        _fail(f"{directory} does not exist", "give the directory that the broker was opened with")
-    if not directory.is_dir():
-        _fail(f"{directory} is not a directory", "give the directory that the broker was opened with")
-    if not {*COPIES, "journal", "topics"} & set(os.listdir(directory)):
-        _fail(
-            f"{directory} is not a Penstock directory: it has no checkpoint and no journal",
-            "give the directory that the broker was opened with",
-        )
+    flaw = flaw_of(directory)
+    if flaw is not None:
+        _fail(flaw, "give the directory that the broker was opened with")
     storage = Existing(directory)
     try:
         storage.lock()

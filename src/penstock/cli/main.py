@@ -1,19 +1,53 @@
-"""The command `penstock`: gathers the commands, each from the file of its noun.
-
-Only what parses the command line is imported here; a command imports the rest when it runs, so that help is quick.
-"""
+"""The command `penstock`: the table of all commands. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
-import penstock
-from penstock.cli.check import check
+from penstock.cli.lazy import CommandGroup, Entry
+from penstock.version import __version__
+
+_MESSAGES, _BROKER, _RUN = "Messages", "Look after a broker", "Run"
+
+
+class Commands(CommandGroup):
+    """Everything that `penstock` can do."""
+
+    entries = (
+        Entry(_MESSAGES, "publish", "publish:publish", "Publish messages: a value, a file, or standard input by line."),
+        Entry(
+            _MESSAGES, "produce", "publish:produce", "Publish one message to a partition, or standard input by line."
+        ),
+        Entry(_MESSAGES, "consume", "consume:consume", "Print the messages of a topic, and ack them for a group."),
+        Entry(_MESSAGES, "replay", "replay:replay", "Give a window of the past to a new group, or write it to a file."),
+        Entry(_MESSAGES, "trace", "trace:trace", "Draw what happened to a message, and when."),
+        Entry(_BROKER, "status", "status:status", "Show the broker, its topics and its groups on one screen."),
+        Entry(_BROKER, "topic", "topic:app", "Make, list, show, change and delete topics."),
+        Entry(_BROKER, "group", "group:app", "List, show, move and delete groups of consumers."),
+        Entry(_BROKER, "delayed", "delayed:app", "List, cancel and reschedule messages that are not due yet."),
+        Entry(_BROKER, "schedule", "schedule:app", "Publish messages again and again, by the clock."),
+        Entry(_BROKER, "dlq", "dlq:app", "List, show, redrive and purge dead letters."),
+        Entry(
+            _BROKER, "check", "check:check", "Read every byte that a data directory needs, and tell what is damaged."
+        ),
+        Entry(_RUN, "serve", "serve:serve", "Run a server on a data directory."),
+        Entry(
+            _RUN,
+            "worker",
+            "worker:worker",
+            "Run a worker until Ctrl-C or SIGTERM: its functions are called with the messages of topics.",
+        ),
+        Entry(_RUN, "bench", "bench:app", "Measure how fast this machine publishes and consumes."),
+        Entry(_RUN, "config", "config:app", "Look at the configuration of a server, check a file, or start a new one."),
+    )
+
 
 app = typer.Typer(
     name="penstock",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -23,7 +57,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"penstock {penstock.__version__}")
+        typer.echo(f"penstock {__version__}")
         raise typer.Exit
 
 
@@ -33,21 +67,26 @@ def options(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    """Penstock, a durable message queue: look after its data directories.
+    """Penstock, a durable message queue.
 
-    For example, to see whether every byte below `./data` is as it was written:
+    Commands work with a server (`--server`, `PENSTOCK_SERVER`), or with `--dir` on a data directory. For example:
 
+        penstock publish orders "two coffees" --dir ./data
+        penstock consume orders --group kitchen --dir ./data
+        penstock status --dir ./data
         penstock check ./data
 
     `penstock COMMAND --help` teaches each command.
     """
 
 
-app.command()(check)
-
-
 def main() -> None:
     """Run the command line."""
+    for descriptor in range(3):  # where one was closed, nothing else may take its number
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     app()
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.delivery.backoff import retry_delay_us
 from penstock.delivery.claims import Claims
-from penstock.delivery.lanes import Strict, Weighted
+from penstock.delivery.lanes import lane_policy
 from penstock.delivery.leases import Lease, Leases
 from penstock.delivery.offsets import Offsets, offsets_of, written
 from penstock.delivery.settings import GroupSettings
@@ -85,11 +85,17 @@ class Group:
         self.leases = Leases()
         self._new_lease_id = new_lease_id
         self._mortal = mortal  # whether failing too often leads to the dead letters
-        self._policy = Weighted(dict(config.lane_weights)) if config.lanes == "weighted" else Strict()
+        self._policy = lane_policy(config)
         self._awake = set(range(len(claims)))  # partitions in which something may be ready
         self._turn = 0
         self.held_up = False  # whether its rate kept it from getting more
         self.allowed_from_s: float | None = None  # when a group with a rate may get its next message
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's options have changed: leases stay as they were granted, everything that follows is by these."""
+        if (config.lanes, config.lane_weights) != (self.config.lanes, self.config.lane_weights):
+            self._policy = lane_policy(config)
+        self.config = config
 
     # Handing out.
 

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from penstock.model.config import TopicConfig
+
+
+def lane_policy(config: TopicConfig) -> Strict | Weighted:
+    """What a topic's options ask for."""
+    return Weighted(dict(config.lane_weights)) if config.lanes == "weighted" else Strict()
+
 
 class Strict:
     """The lowest number first, always."""

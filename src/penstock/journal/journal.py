@@ -60,12 +60,17 @@ class Journal:
     def check_writable(self, size_bytes: int) -> None:
         """Raise if a block of this size cannot be taken now; nothing has been done yet."""
         self.check_alive()
-        waiting = self.gathering.size_bytes + (self._writing.size_bytes if self._writing else 0)
+        waiting = self.unwritten_bytes
         if waiting and waiting + size_bytes > self._config.max_unwritten_bytes:
             raise Overloaded(
                 f"{format_size(waiting)} wait for the disk already; the limit is "
                 f"{format_size(self._config.max_unwritten_bytes)} (max_unwritten_bytes): publish again later"
             )
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What waits for the disk, gathered or being written."""
+        return self.gathering.size_bytes + (self._writing.size_bytes if self._writing else 0)
 
     def check_alive(self) -> None:
         """Raise if nothing can be written any more."""

@@ -7,11 +7,12 @@ Layout of an encoded batch (little endian); its message count is kept beside it,
     u8   × count         priorities                       if PRIORITIES
     i64  × count         deliver-at, µs since 1970, 0 = at once   if DELIVER_AT
     i64  × count         expires-at, µs since 1970, 0 = never     if EXPIRES
-    u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence]   if TAGS
+    u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence, origins]   if TAGS
     …    payload         msgpack of [keys or nil, values, headers or nil], each a list of count
 
 What the broker must know to deliver (priorities, times) stands in front as plain arrays, left out where
-it is the same for all; the payload is decoded only by readers and by settling.
+it is the same for all; the payload is decoded only by readers and by settling. A batch has one producer and
+sequence, or, where messages that were published one by one were merged, `origins`: [row, producer, sequence] each.
 """
 
 from __future__ import annotations
@@ -34,10 +35,20 @@ PRIORITIES, DELIVER_AT, TAGS, EXPIRES = 1, 2, 4, 8
 _HEAD = struct.Struct("<BB")  # flags, uniform priority
 _LENGTH = struct.Struct("<I")  # bytes of the tags
 
-_Payload = tuple[list[bytes | None] | None, list[bytes], list[dict[str, str] | None] | None]
-_Tags = tuple[list[str | None] | None, str | None, int]
+Payload = tuple[list[bytes | None] | None, list[bytes], list[dict[str, str] | None] | None]
+Origin = tuple[int, str, int]
+"""The row of a message, and the producer and sequence that it was published with."""
+
+
+class _Tags(msgspec.Struct, array_like=True, gc=False):
+    dedupe_ids: list[str | None] | None
+    producer: str | None
+    sequence: int
+    origins: list[Origin] | None = None
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode_payload = msgspec.msgpack.Decoder(_Payload).decode
+_decode_payload = msgspec.msgpack.Decoder(Payload).decode
 _decode_tags = msgspec.msgpack.Decoder(_Tags).decode
 
 
@@ -61,6 +72,9 @@ class Batch(msgspec.Struct):
     dedupe_ids: list[str | None] | None = None
     producer: str | None = None
     sequence: int = 0
+    origins: list[Origin] | None = None
+    payload: bytes | None = None
+    """Keys, values and headers as they came, encoded; None where they have to be encoded."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,7 +82,7 @@ class Batch(msgspec.Struct):
     @property
     def tagged(self) -> bool:
         """Whether publishing this batch again must be recognised."""
-        return self.dedupe_ids is not None or self.producer is not None
+        return self.dedupe_ids is not None or self.producer is not None or self.origins is not None
 
     @property
     def flags(self) -> int:
@@ -120,10 +134,14 @@ class Batch(msgspec.Struct):
         if self.expires_at is not None:
             buffers.append(_little_endian(self.expires_at).tobytes())
         if self.tagged:
-            tags = _encode((self.dedupe_ids, self.producer, self.sequence))
+            tags = _encode(_Tags(self.dedupe_ids, self.producer, self.sequence, self.origins))
             buffers += [_LENGTH.pack(len(tags)), tags]
-        buffers.append(_encode((self.keys, self.values, self.headers)))
+        buffers.append(self.encode_payload())
         return buffers
+
+    def encode_payload(self) -> bytes:
+        """Keys, values and headers, as they are stored and sent."""
+        return self.payload if self.payload is not None else _encode((self.keys, self.values, self.headers))
 
 
 def decode_batch(body: bytes, count: int) -> Batch:
@@ -137,6 +155,18 @@ def decode_batch(body: bytes, count: int) -> Batch:
     if any(column is not None and len(column) != count for column in columns):
         raise InvalidArgument(f"not an encoded batch of {count}: a column has another length")
     return batch
+
+
+def decode_payload(payload: bytes) -> Payload:
+    """Keys, values and headers from what `encode_payload` wrote; raises InvalidArgument where it is nothing of it."""
+    try:
+        keys, values, headers = _decode_payload(payload)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidArgument(f"the payload is not msgpack of [keys or nil, values, headers or nil]: {error}") from error
+    for name, column in (("keys", keys), ("headers", headers)):
+        if column is not None and len(column) != len(values):
+            raise InvalidArgument(f"the payload has {len(values)} values and {len(column)} {name}")
+    return keys, values, headers
 
 
 def decode_tags(body: bytes, count: int) -> Batch:
@@ -172,7 +202,9 @@ def _decode_columns(body: bytes, count: int) -> tuple[Batch, int]:
     if flags & TAGS:
         (length,) = _LENGTH.unpack_from(body, place)
         place += _LENGTH.size
-        batch.dedupe_ids, batch.producer, batch.sequence = _decode_tags(body[place : place + length])
+        tags = _decode_tags(body[place : place + length])
+        batch.dedupe_ids, batch.producer, batch.sequence = tags.dedupe_ids, tags.producer, tags.sequence
+        batch.origins = tags.origins
         place += length
     if place > len(body):
         raise ValueError("it ends before its columns do")

@@ -30,7 +30,7 @@ PARTITIONS_MAX = 65_536
 class TopicConfig:
     """How one topic is kept."""
 
-    partitions: int = option(1, whole(1, PARTITIONS_MAX))
+    partitions: int = option(1, whole(1, PARTITIONS_MAX), "keys would go to other partitions than their older messages")
     """How many ordered logs the topic has; fixed when it is created."""
     retention_age: float | None = option(7 * 86400.0, optional(duration()))
     """Settled messages older than this go (None: never)."""
@@ -58,7 +58,7 @@ class TopicConfig:
     """Which lane goes first: the lowest number always, or each by its weight."""
     lane_weights: tuple[tuple[int, int], ...] = option((), weights)
     """The weights of `lanes="weighted"`, by priority (others weigh 1)."""
-    order: str = option("lane", choice("lane", "key"))
+    order: str = option("lane", choice("lane", "key"), "what is being delivered was handed out by the old order")
     """With `key`, at most one message of a key is leased at a time, and its followers wait for it."""
     dead_letter_lapsed: bool = option(default=False, parse=yes_or_no)
     """Whether a message whose time to live ended goes to the dead letters."""
@@ -67,6 +67,10 @@ class TopicConfig:
     def parse(cls, options: Mapping[str, object], base: TopicConfig | None = None) -> TopicConfig:
         """The configuration with `options` set over `base` (or over the defaults)."""
         return configure(base or cls(), options, "topic options")
+
+    def changed(self, options: Mapping[str, object]) -> TopicConfig:
+        """The configuration of a topic that exists with `options` set over it; some cannot be changed any more."""
+        return configure(self, options, "topic options", later=True)
 
 
 def restore_topic_config(options: Mapping[str, Any], shared: TopicConfig) -> TopicConfig:

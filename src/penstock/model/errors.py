@@ -83,3 +83,15 @@ class CorruptData(PenstockError):
         self.name = name
         self.position = position
         self.problem = problem
+
+
+class ConsumerNotFound(PenstockError, LookupError):
+    """The server knows no such consumer on this connection (any more): subscribe again."""
+
+
+class ConnectionLost(PenstockError):
+    """The server cannot be reached, or the connection broke: what is known of the request is in the text."""
+
+
+class RequestTimeout(PenstockError):
+    """No answer came in time: what is known of the request is in the text."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from penstock.model.batch import Batch
+from penstock.model.batch import Batch, Payload
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.message import Message
@@ -16,6 +16,7 @@ from penstock.model.names import LOWEST, NORMAL, Priority, parse_priority
 from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size, parse_duration
 
 DEDUPE_ID_BYTES_MAX = 1024
+PRODUCER_BYTES_MAX = 1024
 _SIMPLE_DELAY_S = 1e9
 
 
@@ -94,6 +95,63 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
     if intake.size_bytes > limits.max_batch_bytes:
         raise LimitExceeded(_too_large("the batch", intake.size_bytes, "max_batch_bytes", limits.max_batch_bytes))
     return intake
+
+
+def check_columns(
+    payload: Payload, priority: int | bytes, dedupe_ids: list[str | None] | None, limits: BrokerConfig
+) -> Intake:
+    """A batch that comes as columns, of which the types are right: everything else is checked."""
+    keys, values, headers = payload
+    count = len(values)
+    size_bytes = sum(map(len, values))
+    batch = Batch(values)
+    if size_bytes > limits.max_value_bytes and max(map(len, values)) > limits.max_value_bytes:
+        _blame([Message(value) for value in values], limits, 0)
+    if keys is not None:
+        batch.keys = keys
+        lengths = [len(key) for key in keys if key is not None]
+        if lengths and max(lengths) > limits.max_key_bytes:
+            _blame([Message(b"", key) for key in keys], limits, 0)
+        size_bytes += sum(lengths)
+    if headers is not None:
+        try:
+            checked = [None if header is None else _check_headers(header, limits) for header in headers]
+        except InvalidArgument:
+            _blame([Message(b"", headers=header) for header in headers], limits, 0)
+            raise
+        batch.headers = checked if any(checked) else None
+        size_bytes += sum(map(_headers_bytes, checked))
+    if isinstance(priority, bytes):
+        if len(priority) != count:
+            raise InvalidArgument(f"there are {len(priority)} priorities for {count} messages")
+        uniform = priority.count(priority[:1]) == count
+        batch.priority, batch.priorities = (priority[0], None) if uniform and count else (batch.priority, priority)
+    else:
+        batch.priority = parse_priority(priority)
+    if dedupe_ids is not None:
+        if len(dedupe_ids) != count:
+            raise InvalidArgument(f"there are {len(dedupe_ids)} dedupe ids for {count} messages")
+        batch.dedupe_ids = [_check_dedupe_id(identity) for identity in dedupe_ids]
+    if size_bytes > limits.max_batch_bytes:
+        raise LimitExceeded(_too_large("the batch", size_bytes, "max_batch_bytes", limits.max_batch_bytes))
+    return Intake(batch, None, size_bytes)
+
+
+def check_producer(batch: Batch, producer: object, sequence: object) -> None:
+    """Note the producer in the batch; both of its parts are given, or neither."""
+    if producer is None and sequence is None:
+        return
+    if not is_text(producer, PRODUCER_BYTES_MAX) or not _is_sequence(sequence):
+        raise InvalidArgument(
+            f"give producer (text of 1 to {PRODUCER_BYTES_MAX} bytes) and sequence (a whole number that grows) together"
+        )
+    if batch.dedupe_ids is not None:
+        raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
+    batch.producer, batch.sequence = plain_text(producer), int(sequence)  # type: ignore[call-overload]
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _as_messages(rows: list[Message | bytes | str]) -> list[Message]:

@@ -106,15 +106,15 @@ class MessageIds(Sequence[MessageId]):
     `runs` tells the same in a few numbers: what the broker assigned, partition by partition.
     """
 
-    __slots__ = ("_places", "runs", "topic")
+    __slots__ = ("places", "runs", "topic")
 
     def __init__(self, topic: str, runs: Sequence[IdRun], places: Sequence[tuple[int, int]] | None = None) -> None:
         self.topic = topic
         self.runs = tuple(runs)
-        self._places = places  # (partition, offset) a message, where one run does not tell it
+        self.places = places  # (partition, offset) a message, where one run does not tell it
 
     def __len__(self) -> int:
-        return len(self._places) if self._places is not None else sum(run.count for run in self.runs)
+        return len(self.places) if self.places is not None else sum(run.count for run in self.runs)
 
     @overload
     def __getitem__(self, index: int) -> MessageId: ...
@@ -124,8 +124,8 @@ class MessageIds(Sequence[MessageId]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         place = range(len(self))[index]
-        if self._places is not None:
-            return MessageId(self.topic, *self._places[place])
+        if self.places is not None:
+            return MessageId(self.topic, *self.places[place])
         for run in self.runs:
             if place < run.count:
                 return MessageId(self.topic, run.partition, run.base + place)
@@ -133,8 +133,8 @@ class MessageIds(Sequence[MessageId]):
         raise AssertionError("a place inside the batch lies in one of its runs")
 
     def __iter__(self) -> Iterator[MessageId]:
-        if self._places is not None:
-            return (MessageId(self.topic, *place) for place in self._places)
+        if self.places is not None:
+            return (MessageId(self.topic, *place) for place in self.places)
         return (
             MessageId(self.topic, run.partition, offset)
             for run in self.runs

@@ -15,13 +15,19 @@ from penstock.model.units import parse_duration, parse_size
 Config = TypeVar("Config")
 
 
-def option(default: Any, parse: Callable[[object], Any]) -> Any:
-    """A field of a configuration dataclass, with the parser that checks what users write."""
-    return dataclasses.field(default=default, metadata={"parse": parse})
+def option(default: Any, parse: Callable[[object], Any], fixed: str | None = None) -> Any:
+    """A field of a configuration dataclass, with the parser that checks what users write.
+
+    `fixed` says why it cannot be changed later.
+    """
+    return dataclasses.field(default=default, metadata={"parse": parse, "fixed": fixed})
 
 
-def configure(base: Config, options: Mapping[str, object], what: str) -> Config:
-    """`base` with the options set over it; raises one InvalidArgument that lists every problem."""
+def configure(base: Config, options: Mapping[str, object], what: str, *, later: bool = False) -> Config:
+    """`base` with the options set over it; raises one InvalidArgument that lists every problem.
+
+    With `later`, what `base` configures is in use, and options that are fixed must stay as they are.
+    """
     fields = {field.name: field for field in dataclasses.fields(base)}  # type: ignore[arg-type]
     problems: list[str] = []
     changes: dict[str, Any] = {}
@@ -34,6 +40,10 @@ def configure(base: Config, options: Mapping[str, object], what: str) -> Config:
             changes[name] = fields[name].metadata["parse"](value)
         except InvalidArgument as error:
             problems.append(f"{name}: {error}")
+            continue
+        now, fixed = getattr(base, name), fields[name].metadata["fixed"]
+        if later and fixed is not None and changes[name] != now:
+            problems.append(f"{name}: it is {now!r} and cannot be changed: {fixed}")
     if problems:
         raise InvalidArgument(f"{what}: " + "; ".join(problems))
     return dataclasses.replace(base, **changes)  # type: ignore[type-var]

@@ -25,7 +25,7 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The file from here to its end counts as footer, with its own checksum."""
     footer_crc: int
     archived: bool = False
-    """Whether it lies in the topic's archive."""
+    """Whether it lies in an archive."""
     priority: int | None = None
     """Of messages: the one of all its rows; None where they differ."""
     low: int = 0
@@ -34,6 +34,8 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of events: the highest one."""
     expires: bool = False
     """Of messages: whether any has a time to live."""
+    archive: str | None = None
+    """The archive that it lies in; None of an archived one: that of the topic (as it was noted at first)."""
 
 
 def segment_name(topic: str, table: str, partition: int, base: int) -> str:

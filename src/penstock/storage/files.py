@@ -76,6 +76,10 @@ class FileStorage:
         self._lock_fd: int | None = None
         self._make(self._root)
 
+    @property
+    def path(self) -> str:
+        return str(self._root)
+
     def create(self, name: str) -> OpenFile:
         path = self._root / name
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

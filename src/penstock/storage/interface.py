@@ -39,6 +39,10 @@ class File(Protocol):
 class Storage(Protocol):
     """A directory of files that belongs to one broker."""
 
+    @property
+    def path(self) -> str | None:
+        """The directory on this machine; None where it is none."""
+
     def create(self, name: str) -> File:
         """A new, empty file; an old one of that name is emptied. Missing directories are made."""
 

@@ -41,6 +41,8 @@ class MemoryFile:
 class MemoryStorage:
     """Files as byte arrays by name. Closing a broker and opening another on it is a clean restart."""
 
+    path: str | None = None
+
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
         self.contents: dict[str, bytearray] = {}

@@ -27,7 +27,7 @@ from penstock.broker.topics import BlockRef, Catalog, Log, Topic
 from penstock.journal import BlockEntry, BlockKind, layout
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import SEQUENCE_MAX, file_name
-from penstock.model.config import TopicConfig
+from penstock.model.config import TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
 from penstock.storage import Storage, read_file
 
@@ -179,9 +179,12 @@ class _Check:
             self._deleted.add(entry.topic)
             if topic is not None:
                 self._catalog.remove(topic)
-        elif topic is None:
-            config = TopicConfig(**record.config)  # type: ignore[arg-type]
+            return
+        config = restore_topic_config(record.config, TopicConfig())
+        if topic is None:
             self._catalog.add(Topic(entry.topic, record.name, config, record.first_offset))
+        else:
+            topic.configure(config)
 
     def _log_of(self, entry: BlockEntry, checkpoint: Checkpoint) -> Log | None:
         """The log of a block, also where the topic's own record is lost; None when the topic was deleted."""
@@ -242,7 +245,7 @@ class _Check:
         name = topic.name if topic is not None else f"topic number {entry.topic}"
         if entry.kind == BlockKind.TOPIC:
             if news:
-                yield f"the creation or deletion of {name}"
+                yield f"the creation, a change or the deletion of {name}"
         elif not self._is_deleted(entry.topic, checkpoint):
             log = self._log_of(entry, checkpoint) if topic is not None else None
             if log is None or not _has(log, entry.base):

@@ -33,12 +33,12 @@ class ListedSegment(NamedTuple):
 def listed_segments(checkpoint: Checkpoint) -> Iterator[ListedSegment]:
     """Every segment of every log."""
     for topic in checkpoint.topics:
-        archive = topic.config.get("archive")
         for table, logs in (("messages", topic.messages), ("events", topic.events)):
             for partition, log in enumerate(logs):
                 if log is None:
                     continue
                 for info in log.segments:
+                    archive = info.archive or topic.config.get("archive")
                     moved = info.archived and archive is not None
                     name = (archived_name if moved else segment_name)(topic.name, table, partition, info.base)
                     run = offset_run(topic.name, partition, table, info.base, info.end)

@@ -1,0 +1,46 @@
+"""Changing the options of a topic that exists: one record in the journal; everybody follows once it is committed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.broker.blocks import TopicBlock, TopicRecord
+from penstock.broker.schedules import TOPIC
+from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
+from penstock.model.names import check_topic_name
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+    from penstock.journal import Commit
+
+
+def configure_topic(engine: Engine, name: str, options: Mapping[str, object]) -> Commit | None:
+    """Change options of a topic; what to wait for, or None where they are as asked for already."""
+    if check_topic_name(name) == TOPIC:
+        raise InvalidArgument(f"the topic {name} is the broker's own: its options cannot be changed")
+    now_us = engine.clock.wall_us()
+    with engine.lock:
+        if engine.closed:
+            raise BrokerClosed("the broker is closed")
+        engine.journal.check_writable(0)  # only that: on a disk that is nearly full, shorter retention is the way out
+        topic = engine.topic(name)
+        if topic.deleting:
+            raise TopicNotFound(f"the topic {name!r} is being deleted")
+        newest = topic.changing or topic.config
+        config = newest.changed(options)
+        if config == newest:
+            return engine.journal.latest_commit()
+        topic.changing = config
+
+        def change() -> None:
+            topic.configure(config)
+            if topic.changing is config:
+                topic.changing = None
+
+        def keep() -> None:
+            topic.changing = None  # those behind it are refused with it
+
+        record = TopicRecord(name, dataclasses.asdict(config), topic.lowest_offset())
+        return engine.journal.gather(TopicBlock(topic.id, record, now_us, change, keep), 0)

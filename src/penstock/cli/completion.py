@@ -1,0 +1,60 @@
+"""Names of topics and groups for the shell's completion: what can be found out at little cost, and never an error."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import typer
+
+_PATIENCE_S = 0.3
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics that begin so."""
+    return sorted(name for name in _known(ctx) if name.startswith(incomplete))
+
+
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Groups that begin so, of the topic that was given."""
+    known = _known(ctx)
+    groups = known.get(ctx.params.get("topic") or "", set().union(*known.values()))
+    return sorted(name for name in groups if name.startswith(incomplete))
+
+
+def _known(ctx: typer.Context) -> dict[str, set[str]]:
+    """The groups of each topic."""
+    directory, server = ctx.params.get("directory"), ctx.params.get("server")
+    with contextlib.suppress(Exception):  # nobody wants to read of it while typing
+        if directory is not None:
+            return _noted(Path(directory))
+        if server is not None:
+            return _asked(server, ctx.params.get("token"))
+    return {}
+
+
+def _noted(directory: Path) -> dict[str, set[str]]:
+    """What the last checkpoint of a directory says, which can be read while a broker has it open."""
+    from penstock.broker.checkpoint import read_checkpoint
+    from penstock.storage import FileStorage
+
+    checkpoint = read_checkpoint(FileStorage(directory)) if directory.is_dir() else None
+    return {
+        topic.name: {name for state in topic.delivery or () if state is not None for name in state.groups}
+        for topic in (checkpoint.topics if checkpoint is not None else ())
+    }
+
+
+def _asked(server: str, token: str | None) -> dict[str, set[str]]:
+    """What a server says, if it is there and quick."""
+    import socket
+
+    import penstock
+
+    host, _, port = server.rpartition(":")
+    socket.create_connection((host, int(port)), _PATIENCE_S).close()
+    with penstock.connect(server, token=token) as client:
+        known: dict[str, set[str]] = {topic.name: set() for topic in client.topics()}
+        for group in client.groups():
+            known.setdefault(group.topic, set()).add(group.name)
+    return known

@@ -1,0 +1,95 @@
+"""`penstock consume`: messages of a topic on standard output, read from the log or received for a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.completion import complete_group
+from penstock.cli.errors import CommandError
+from penstock.cli.interrupts import Interrupts
+from penstock.cli.output import StreamFormat, StreamFormatOption
+from penstock.cli.parameters import FromOffsetOption, FromTimeOption, TopicArgument, ToTimeOption
+from penstock.cli.printing import Past, Printer, follow_log, look, print_log, print_received
+from penstock.cli.target import Target, targeted
+from penstock.cli.topic import find_topic
+from penstock.cli.values import parse_moment
+
+if TYPE_CHECKING:
+    from penstock import Broker
+
+
+@targeted
+def consume(
+    target: Target,
+    topic: TopicArgument,
+    partition: Annotated[
+        int | None, typer.Argument(metavar="PARTITION", help="This partition only.", min=0, show_default=False)
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="Receive for this group.", autocompletion=complete_group),
+    ] = None,
+    maximum: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many messages.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
+    from_offset: FromOffsetOption = None,
+    from_time: FromTimeOption = None,
+    to_time: ToTimeOption = None,
+    include_deleted: Annotated[
+        bool, typer.Option("--include-deleted", help="Also what retention moved to the archive.")
+    ] = False,
+    no_ack: Annotated[bool, typer.Option("--no-ack", help="Only look: give everything back to the group.")] = False,
+    output: StreamFormatOption = StreamFormat.LINES,
+) -> None:
+    """Print the messages of a topic, and ack them for a group.
+
+    Without a group it reads the log, and changes nothing. With one it receives what is ready, best lanes first, and
+    acks each message when it was printed, or when the reader of the pipe has taken it: Ctrl-C and `| head` lose
+    nothing. A window (`--from-…`, `--to-time`, `--include-deleted`) with a group is a replay into a new group.
+
+        penstock consume orders --group kitchen --follow
+        penstock consume orders --group kitchen --max 10 -o json
+        penstock consume orders --from-time '15m ago' -o raw | grep coffee
+        penstock consume orders --group again --from-time 2026-01-14T15:00:00Z --to-time 2026-01-14T16:00:00Z
+    """
+    past = Past(partition, from_offset, parse_moment(from_time), parse_moment(to_time), include_deleted)
+    _check(past, group, follow, no_ack)
+    with target.open() as broker, Interrupts() as interrupts:
+        printer = Printer(output, maximum, interrupts)
+        if group is None and follow:
+            follow_log(broker, topic, past, printer)
+        elif group is None:
+            print_log(broker, topic, past, printer)
+        else:
+            find_topic(broker, topic)  # a consumer would make it, and wait for messages of a misspelt name
+            if past.is_window:
+                _replay(broker, topic, group, past)
+            if no_ack:
+                look(broker, topic, group, printer)
+            else:
+                print_received(broker, topic, group, follow, printer)
+
+
+def _check(past: Past, group: str | None, follow: bool, no_ack: bool) -> None:
+    """Refuse what contradicts itself."""
+    if follow and past.to_time is not None:
+        raise CommandError("--follow never ends, and --to-time does", "leave one of them out")
+    if group is None and no_ack:
+        raise CommandError("--no-ack is for groups", "without --group nothing is acked anyway")
+    if group is not None and follow and (no_ack or past.is_window):
+        raise CommandError("--follow is for a group that goes on", "leave out --no-ack and the window of the past")
+    if group is not None and past.partition is not None and not past.is_window:
+        raise CommandError("a group gets messages of all partitions", "leave out PARTITION, or give --from-offset 0")
+
+
+def _replay(broker: Broker, topic: str, group: str, past: Past) -> None:
+    """Make the group, with just the messages of the window."""
+    broker.replay(
+        topic,
+        group,
+        from_time=past.from_time,
+        to_time=past.to_time,
+        from_offset=past.from_offset,
+        partition=past.partition,
+    )

@@ -1,0 +1,252 @@
+"""What commands show: tables for people, JSON and YAML for programs, and messages as they go by."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from penstock.model.message import StoredMessage
+
+_VARIABLE = "PENSTOCK_OUTPUT"
+_UNITS_US = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
+
+
+class Format(StrEnum):
+    """How to show one answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class StreamFormat(StrEnum):
+    """How to show messages one after the other."""
+
+    LINES = "lines"
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    RAW = "raw"
+
+
+FormatOption = Annotated[Format, typer.Option("--output", "-o", envvar=_VARIABLE, help="For people, or for programs.")]
+StreamFormatOption = Annotated[
+    StreamFormat,
+    typer.Option(
+        "--output",
+        "-o",
+        envvar=_VARIABLE,
+        help="Id and value; columns; a JSON object a line; YAML documents; or the bytes of the values.",
+    ),
+]
+
+
+# Answers.
+
+
+def show(answer: object, form: Format, *drawn: RenderableType) -> None:
+    """The answer itself for programs, or what was drawn of it for people."""
+    if form is Format.JSON:
+        typer.echo(json.dumps(plain(answer), indent=2, ensure_ascii=False))
+    elif form is Format.YAML:
+        typer.echo(to_yaml(plain(answer)), nl=False)
+    else:
+        console = new_console()
+        with console.capture() as captured:
+            for part in drawn:
+                console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+        text = captured.get()
+        if not console.is_terminal:
+            text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+        typer.echo(text, nl=False)
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Where people read; what goes into a pipe or a file is not cut to the width of a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=10_000)
+
+
+def new_table(*columns: str, rows: Iterable[Sequence[object]] = (), heading: bool = True) -> Table:
+    """A table of these columns; `>` before a name puts numbers to the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=heading, header_style="bold")
+    for name in columns:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(cell, row))
+    return table
+
+
+def cell(value: object) -> RenderableType:
+    """A value in a table."""
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    if value is None:
+        return Text("-", style="dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    if isinstance(value, datetime):
+        return Text(show_time(value))
+    return Text(visible(readable(value)[0] if isinstance(value, bytes) else str(value)))
+
+
+def show_time(time: datetime) -> str:
+    """A point in time for people: UTC, to the millisecond."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
+
+
+def show_duration(seconds: float) -> str:
+    """A duration for people: `250 ms`, `3.2 s`, `4m 10s`, `2d 3h`."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    left, parts = round(seconds), []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def written_duration(seconds: float) -> str:
+    """A duration as it is written in options: `7d`, `1h30m`, `250ms`."""
+    left_us, text = round(seconds * 1_000_000), ""
+    for unit, length_us in _UNITS_US.items():
+        count, left_us = divmod(left_us, length_us)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: `1 message`, `2,000 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shortened(text: str, length: int) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def visible(text: str) -> str:
+    """The text with everything that a terminal would obey, or that breaks a line, written out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+# For programs.
+
+
+def plain(value: Any) -> Any:
+    """The same in what JSON and YAML know; times are ISO 8601 in UTC, bytes are text, or base64 that says so."""
+    if isinstance(value, datetime):
+        return iso_time(value)
+    if isinstance(value, bytes):
+        return readable(value)[0]
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def iso_time(time: datetime) -> str:
+    """ISO 8601 in UTC, to the microsecond."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def to_yaml(value: object) -> str:
+    """A YAML document."""
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, explicit_start=True, width=10_000))
+
+
+def readable(data: bytes) -> tuple[str, str]:
+    """Bytes as text, and in which encoding: `utf-8`, or `base64` with a mark before it."""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return f"base64:{base64.b64encode(data).decode()}", "base64"
+
+
+# Messages.
+
+
+def contents(value: bytes, key: bytes | None) -> dict[str, object]:
+    """Key and value for programs; `encoding` is that of the value."""
+    shown: dict[str, object] = {}
+    for name, data in (("key", key), ("value", value)):
+        text, encoding = readable(data) if data is not None else (None, None)
+        shown[name] = text.removeprefix("base64:") if text is not None and encoding == "base64" else text
+        shown["encoding" if name == "value" else "key_encoding"] = encoding
+    return shown
+
+
+def record(message: StoredMessage) -> dict[str, object]:
+    """A message for programs."""
+    shown = {
+        "id": str(message.id),
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": iso_time(message.timestamp),
+        **contents(message.value, message.key),
+        "headers": message.headers or {},
+        "priority": message.priority,
+        "deliver_at": plain(message.deliver_at),
+        "expires_at": plain(message.expires_at),
+        "dedupe_id": message.dedupe_id,
+    }
+    for name in ("deliveries", "failures"):
+        if hasattr(message, name):  # it was received, not only read
+            shown[name] = getattr(message, name)
+    return shown
+
+
+def encode(message: StoredMessage, form: StreamFormat) -> bytes:
+    """A message as the line, or the document, that is written of it."""
+    if form is StreamFormat.RAW:
+        return message.value + b"\n"
+    if form is StreamFormat.JSON:
+        return json.dumps(record(message), ensure_ascii=False).encode() + b"\n"
+    if form is StreamFormat.YAML:
+        return to_yaml(record(message)).encode()
+    text = readable(message.value)[0]
+    if form is StreamFormat.LINES:
+        return f"{message.id} {text}\n".encode()
+    key = "-" if message.key is None else visible(readable(message.key)[0])
+    cells = (show_time(message.timestamp), str(message.id).ljust(20), str(message.priority).rjust(3), key.ljust(12))
+    return f"{'  '.join(cells)}  {visible(text)}\n".encode()
+
+
+TABLE_HEADING = f"{'time':24}  {'id':20}  {'pri':3}  {'key':12}  value\n".encode()
+
+
+def is_terminal(stream: str) -> bool:
+    """Whether `stdin`, `stdout` or `stderr` is a person's terminal."""
+    found = getattr(sys, stream)  # None where it was closed
+    return found is not None and bool(found.isatty())

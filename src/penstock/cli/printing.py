@@ -1,0 +1,176 @@
+"""Messages on standard output: from the log, or received for a group and acked when they were printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cli.errors import warn
+from penstock.cli.interrupts import Interrupts
+from penstock.cli.lines import Lines
+from penstock.cli.output import TABLE_HEADING, StreamFormat, counted, encode
+from penstock.cli.topic import find_topic
+from penstock.model.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from penstock import Broker, Consumer, Delivery, StoredMessage
+
+_AT_ONCE = 100
+_IN_FLIGHT_MAX = 1_000_000
+_LOOK_S = 3600.0
+_HOLD_EVERY_S = 5.0
+_HOLD_S = 30.0
+_POLL_S = 0.2
+
+
+class Past(NamedTuple):
+    """Which part of the log."""
+
+    partition: int | None
+    from_offset: int | None
+    from_time: float | str | None
+    to_time: float | str | None
+    include_deleted: bool
+
+    @property
+    def is_window(self) -> bool:
+        """Whether it is less, or more, than what is there."""
+        return self.include_deleted or any(bound is not None for bound in self[1:4])
+
+
+class Printer:
+    """Prints messages in one format, up to a number of them; Ctrl-C comes between two."""
+
+    def __init__(self, form: StreamFormat, maximum: int | None, interrupts: Interrupts) -> None:
+        self.left = maximum
+        self.lines = Lines()
+        self.interrupts = interrupts
+        self._form = form
+        self._heading = TABLE_HEADING if form is StreamFormat.TABLE else b""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there were as many messages as were asked for."""
+        return self.left == 0
+
+    def wanted(self, at_most: int) -> int:
+        """How many more, but not too many at once."""
+        return at_most if self.left is None else min(self.left, at_most)
+
+    def print(self, message: StoredMessage) -> None:
+        """One message, perhaps only as far as a buffer."""
+        self.lines.write(self._heading + encode(message, self._form))
+        self._heading = b""
+        if self.left is not None:
+            self.left -= 1
+
+
+def print_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
+    """What the log holds."""
+    for message in broker.read(
+        topic,
+        past.partition,
+        offset=past.from_offset,
+        from_time=past.from_time,
+        to_time=past.to_time,
+        limit=printer.left,
+        include_deleted=past.include_deleted,
+    ):
+        printer.interrupts.check()
+        printer.print(message)
+    printer.lines.flush()
+
+
+def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
+    """What the log holds, and then what is added to it."""
+    numbers = [partition.number for partition in find_topic(broker, topic).partitions]
+    chosen = numbers if past.partition is None else [past.partition]
+    following = dict.fromkeys(chosen, past.from_offset or 0)
+    if past.from_time is not None:
+        following = {
+            number: max(offset, broker.offset_at(topic, past.from_time, number)) for number, offset in following.items()
+        }
+    while True:
+        before = dict(following)
+        for number, offset in following.items():
+            for message in broker.read(
+                topic, number, offset=offset, limit=printer.left, include_deleted=past.include_deleted
+            ):
+                printer.interrupts.check()
+                printer.print(message)
+                following[number] = message.offset + 1
+        printer.lines.flush()
+        if printer.is_full:
+            return
+        if following == before:
+            with printer.interrupts.waiting():
+                time.sleep(_POLL_S)
+
+
+def print_received(broker: Broker, topic: str, group: str, follow: bool, printer: Printer) -> None:
+    """What is ready for a group; acked when it was printed."""
+    with broker.consumer(topic, group, visibility_timeout=_HOLD_S) as consumer:
+        while not printer.is_full:
+            with printer.interrupts.waiting():
+                messages = consumer.receive(printer.wanted(_AT_ONCE), wait=60 if follow else 0)
+            if messages:
+                _hand_over(consumer, messages, printer)
+            elif not follow:
+                return
+
+
+def look(broker: Broker, topic: str, group: str, printer: Printer) -> None:
+    """What is ready for a group; all of it is given back at the end."""
+    with broker.consumer(topic, group, max_in_flight=_IN_FLIGHT_MAX, visibility_timeout=_LOOK_S) as consumer:
+        while not printer.is_full:
+            with printer.interrupts.waiting():
+                messages = consumer.receive(printer.wanted(_AT_ONCE))
+            for message in messages:
+                printer.print(message)
+            printer.lines.flush()
+            if not messages:
+                return
+
+
+def _hand_over(consumer: Consumer, messages: list[Delivery], printer: Printer) -> None:
+    """Print messages, and ack those that were printed for sure, whatever comes between."""
+    done = 0
+    hold = _Hold(consumer, messages)
+    try:
+        for message in messages:
+            printer.print(message)
+            if printer.lines.has_reader:
+                with printer.interrupts.waiting():
+                    printer.lines.wait_taken(hold.on)
+                done += 1
+        printer.lines.flush()
+        done = len(messages)
+    finally:
+        _ack(consumer, messages[:done])
+
+
+def _ack(consumer: Consumer, messages: Sequence[Delivery]) -> None:
+    if messages:
+        try:
+            consumer.ack(messages)
+        except LeaseLost as error:
+            warn(f"{counted(len(error.ids), 'message')} held for too long: to be delivered again")
+
+
+class _Hold:
+    """Keeps messages from coming again while the reader takes its time."""
+
+    def __init__(self, consumer: Consumer, messages: list[Delivery]) -> None:
+        self._consumer = consumer
+        self._messages = messages
+        self._due_s = time.monotonic() + _HOLD_EVERY_S
+
+    def on(self) -> None:
+        """Hold them for longer, every now and then."""
+        if time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + _HOLD_EVERY_S
+            try:
+                self._consumer.extend(self._messages, _HOLD_S)
+            except LeaseLost:
+                self._due_s = float("inf")  # what can be acked shows later

@@ -1,0 +1,146 @@
+"""`penstock serve`: run a server on a data directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE
+
+if TYPE_CHECKING:
+    from penstock.server.config import Loaded
+    from penstock.server.server import Server
+
+
+def serve(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The data directory; it is made if it is new.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="A YAML file; see `penstock config`.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on (127.0.0.1: only this machine).")] = None,
+    native_port: Annotated[
+        int | None, typer.Option(help="The port of the native protocol (9000; 0: any free one).")
+    ] = None,
+    sync: Annotated[
+        str | None, typer.Option(help="What an acknowledgement means: `always` on disk, `interval`, `never`.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text, json, or auto: text on a terminal.")] = None,
+) -> None:
+    """Run a server on a data directory, until Ctrl-C or SIGTERM.
+
+    Options come from a YAML file, from the environment (`PENSTOCK_…`) and from flags; the later wins. SIGHUP has the
+    defaults of new topics read again. Stopping answers what is under way and gives leases back: nothing is lost.
+
+    For example:
+
+        penstock serve ./data
+        penstock serve ./data --native-port 9100 --log-format json
+        penstock serve --config penstock.yaml
+
+    Exit codes:
+
+    * 0: it was stopped
+
+    * 1: the directory cannot be opened, or the disk failed
+
+    * 2: wrong usage or configuration
+
+    * 3: another broker has the directory, or the port is taken
+    """
+    from penstock.server.config import ConfigError, load_config
+
+    flags: dict[str, object] = {
+        "data_dir": directory,
+        "host": host,
+        "native_port": native_port,
+        "broker_sync": sync,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    try:
+        loaded = load_config(config, os.environ, flags)
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(f"error: {problem}", err=True)
+        _fail(f"{len(error.problems)} problems in the configuration", "`penstock config example` shows one", USAGE)
+    _run(loaded, config, flags)
+
+
+def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
+    import logging
+
+    import uvloop
+
+    from penstock.model.errors import DirectoryLocked, PenstockError
+    from penstock.server.config import ServerConfig, load_config
+    from penstock.server.logs import set_up_logging
+    from penstock.server.server import serve as run_server
+
+    options = loaded.config
+    set_up_logging(options.log_level, options.log_format, sys.stderr)
+    log = logging.getLogger("penstock.server")
+    for notice in loaded.notices:
+        log.warning("%s", notice)
+
+    def reload() -> ServerConfig:
+        return load_config(file, os.environ, flags).config
+
+    try:
+        uvloop.run(run_server(options, _show_ready, reload))
+    except DirectoryLocked as error:
+        _fail(str(error), "stop that broker first, or serve another directory", UNREACHABLE)
+    except PenstockError as error:
+        _fail(str(error), f"`penstock check {options.data_dir}` tells more", REFUSED)
+    except OSError as error:
+        if getattr(error, "errno", None) in (98, 48):
+            _fail(
+                f"port {options.native_port} of {options.host} is taken", "give another with --native-port", UNREACHABLE
+            )
+        _fail(str(error), "look at the address, at the directory's permissions and at the disk", REFUSED)
+
+
+def _show_ready(server: Server) -> None:
+    """Say where it listens and where its data is: for people on a terminal, as a line of the log otherwise."""
+    import logging
+
+    from penstock.version import __version__
+
+    status = server.broker.status()
+    host, port = server.address
+    found = status.recovery
+    data = f"{status.directory} ({status.topics:,} topics, opened in {found.seconds:.2f} s)"
+    logging.getLogger("penstock.server").info(
+        "listening",
+        extra={"native": f"{host}:{port}", "data": status.directory, "topics": status.topics, "epoch": status.epoch},
+    )
+    if found.torn_bytes:
+        logging.getLogger("penstock.server").warning(
+            "an unfinished write of %d bytes, which nobody was told of as done, was cut off", found.torn_bytes
+        )
+    if not sys.stderr.isatty():
+        return
+    durable = {"always": "on disk", "interval": "written, on disk a little later", "never": "written"}[status.sync]
+    typer.echo(
+        f"""
+  Penstock {__version__}
+
+    native   {host}:{port}
+    data     {data}
+    sync     {status.sync}: acknowledged means {durable}
+
+  Try      penstock publish orders "two coffees" --server {host}:{port}
+           penstock consume orders --group kitchen --server {host}:{port}
+  Stop     Ctrl-C
+""",
+        err=True,
+    )
+
+
+def _fail(text: str, hint: str, code: int) -> NoReturn:
+    typer.echo(f"error: {text} (hint: {hint})", err=True)
+    raise typer.Exit(code)

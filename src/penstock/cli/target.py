@@ -1,0 +1,133 @@
+"""Which broker a command works on: the options that say so, once for all commands."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from penstock.cli.errors import CommandError
+from penstock.cli.lazy import COMMAND
+
+if TYPE_CHECKING:
+    from penstock import Broker
+
+_PANEL = "Which broker"
+_SERVER = "127.0.0.1:9000"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server, or a directory that is opened here."""
+
+    server: str = _SERVER
+    token: str | None = None
+    directory: Path | None = None
+
+    @contextlib.contextmanager
+    def open(self, *, new: bool = False) -> Iterator[Broker]:
+        """The broker, for as long as it is needed; with `new`, a directory is made if it is not there."""
+        import penstock
+
+        if self.directory is None:
+            # A client of a server has the methods of a broker.
+            broker = cast("Broker", penstock.connect(self.server, token=self.token))
+        else:
+            if not new and (flaw := flaw_of(self.directory)) is not None:
+                raise CommandError(flaw, "give the directory that the broker was opened with")
+            broker = penstock.open(self.directory)
+        with broker:
+            try:
+                yield broker
+            except penstock.TopicNotFound as error:
+                _suggest_topic(broker, error)
+                raise
+
+
+def flaw_of(directory: Path) -> str | None:
+    """Why this is no directory of a broker."""
+    from penstock.broker.checkpoint import COPIES
+
+    if not directory.exists():
+        return f"{directory} does not exist"
+    if not directory.is_dir():
+        return f"{directory} is not a directory"
+    if not {*COPIES, "journal", "topics"} & set(os.listdir(directory)):
+        return f"{directory} is not a Penstock directory: it has no checkpoint and no journal"
+    return None
+
+
+def targeted(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of its target, which it gets as one argument `target`."""
+    own = inspect.signature(function, eval_str=True).parameters
+    common = inspect.signature(_options, eval_str=True).parameters
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in (*own.values(), *common.values())
+        if parameter.name != "target"
+    ]
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        target = _options(**{name: given.pop(name) for name in common})
+        function(target=target, **given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _options(
+    ctx: typer.Context,
+    server: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", envvar="PENSTOCK_SERVER", help="Work with this server.", rich_help_panel=_PANEL
+        ),
+    ] = _SERVER,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", envvar="PENSTOCK_TOKEN", help="What proves to it who you are.", rich_help_panel=_PANEL
+        ),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            envvar="PENSTOCK_DIR",
+            help="Work on this data directory instead, which no server may have open.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+) -> Target:
+    """What was given, with what stands on the command line before what the environment says."""
+    ctx.meta[COMMAND] = ctx.command_path
+    by_hand = {name for name in ("server", "directory") if _is_by_hand(ctx, name)}
+    if len(by_hand) == 2:
+        raise CommandError("--server and --dir exclude each other", "leave one of them out")
+    return Target(server, token, None if by_hand == {"server"} else directory)
+
+
+def _is_by_hand(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _suggest_topic(broker: Broker, error: Exception) -> None:
+    """Say which topic may have been meant, if that can be found out."""
+    words = str(error).replace("'", " ").split()
+    with contextlib.suppress(Exception):
+        names = [topic.name for topic in broker.topics()]
+        near = [name for word in words for name in difflib.get_close_matches(word, names, n=1)]
+        if near and near[0] not in words:
+            error.add_note(f"did you mean {near[0]}?")

@@ -1,0 +1,117 @@
+"""What people write on the command line, turned into what the broker takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock.model.errors import InvalidArgument
+
+_WORDS = {"none": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def to_bytes(text: str) -> bytes:
+    """The very bytes that were written on the command line, UTF-8 or not."""
+    return os.fsencode(text)
+
+
+def parse_headers(given: Sequence[str] | None) -> dict[str, str] | None:
+    """Headers written as NAME=VALUE."""
+    headers: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidArgument(f"{text!r} is not a header: write NAME=VALUE")
+        headers[name] = value
+    return headers or None
+
+
+def parse_lane(text: str) -> int | str:
+    """A priority by number or name."""
+    from penstock.model.names import parse_priority
+
+    return parse_priority(int(text) if text.isascii() and text.isdigit() else text)
+
+
+def parse_moment(text: str | None) -> float | str | None:
+    """A point in time: ISO 8601 with a zone, seconds since 1970, `now`, or `15m ago`."""
+    from penstock.model.units import parse_duration, parse_time_us
+
+    if text is None:
+        return None
+    words = text.split()
+    if words == ["now"]:
+        return time.time()
+    if len(words) == 2 and words[1] == "ago":
+        return max(0.0, time.time() - parse_duration(words[0]))
+    try:
+        moment: float | str = float(text) if text.replace(".", "", 1).isdigit() else text
+        parse_time_us(moment)
+    except InvalidArgument:
+        raise InvalidArgument(
+            f"{text!r} is not a point in time: write ISO 8601 with a zone (2026-01-31T12:00:00Z), seconds since 1970, "
+            "now, or a duration ago ('15m ago')"
+        ) from None
+    return moment
+
+
+def parse_length(text: str | None) -> float | None:
+    """A duration such as `30s` or `1h30m`; plain numbers are seconds."""
+    from penstock.model.units import parse_duration
+
+    if text is None:
+        return None
+    return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+
+
+def parse_topic_options(given: Sequence[str]) -> dict[str, Any]:
+    """Options of a topic written as name=value, each as the kind of value that it takes."""
+    from dataclasses import fields
+
+    from penstock.model.config import TopicConfig
+
+    parsers = {field.name: field.metadata["parse"] for field in fields(TopicConfig)}
+    options: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        name = name.replace("-", "_")
+        if not equals or not name:
+            raise InvalidArgument(f"{text!r} is not an option: write name=value")
+        options[name] = value
+        for meant in _meanings(value) if name in parsers else ():
+            try:
+                parsers[name](meant)
+            except InvalidArgument:
+                continue
+            options[name] = meant
+            break
+    TopicConfig.parse(options)  # tells everything that is wrong with them at once
+    return options
+
+
+def _meanings(text: str) -> Iterator[object]:
+    """What a value may mean, the likeliest first."""
+    if text.lower() in _WORDS:
+        yield _WORDS[text.lower()]
+    for number in (int, float):
+        try:
+            yield number(text)
+        except ValueError:
+            continue
+    if "=" in text:  # weights of lanes: high=5,low=1
+        pairs = [pair.partition("=")[::2] for pair in text.split(",")]
+        yield {parse_key(lane): int(weight) if weight.isdigit() else weight for lane, weight in pairs}
+    if text.startswith("{"):
+        try:
+            yield json.loads(text)
+        except ValueError:
+            return
+    yield text
+
+
+def parse_key(lane: str) -> int | str:
+    """A lane as it is written among weights: its number or its name."""
+    return int(lane) if lane.isascii() and lane.isdigit() else lane

@@ -1,0 +1,379 @@
+"""The client for asyncio: the surface of the embedded broker, on a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+
+from penstock.client.administration import AsyncClientAdministration
+from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
+from penstock.client.link import Link, parse_address
+from penstock.client.publisher import Publisher
+from penstock.client.received import Received, messages_of
+from penstock.client.remote import RemoteConsumer
+from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
+from penstock.model.events import Event
+from penstock.model.info import TopicInfo
+from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
+from penstock.model.names import Priority
+from penstock.model.options import duration, optional, whole, yes_or_no
+from penstock.model.units import Duration, Time, parse_duration, parse_time_us
+from penstock.protocol.consuming import Subscribe
+from penstock.protocol.frames import Command
+from penstock.protocol.session import Call, Page, Read, decode_page, encode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Result = TypeVar("Result")
+_Received = TypeVar("_Received", bound=Received)
+_ASKING = frozenset(
+    {"topics", "offset_at", "status", "groups", "group", "delayed", "schedules", "dead_letters", "dead_letter", "trace"}
+)
+"""Operations that only ask: they can be repeated on another connection."""
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+class AsyncClient(AsyncClientAdministration):
+    """A Penstock server, used from here; to be entered with `async with`.
+
+    Messages that tasks publish at the same moment travel together; `linger` has them wait a little for more, up to
+    `batch_size`. A publish whose reply was lost is repeated on the next connection, and is never there twice.
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:9000",
+        *,
+        token: str | None = None,
+        timeout: Duration = 30.0,
+        linger: Duration = 0,
+        batch_size: int = 1000,
+    ) -> None:
+        parse_address(address)
+        self._address = address
+        self._token = token
+        self._timeout_s = duration(0.001)(timeout)
+        self._linger_s = parse_duration(linger)
+        self._batch_size = whole(1, 100_000)(batch_size)
+        self._opened: tuple[Link, Publisher] | None = None
+        self._consumers: set[RemoteConsumer[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        if self._opened is not None:
+            raise BrokerClosed("a client is entered once")
+        link = Link(self._address, self._token, self._timeout_s)
+        await link.open()
+        self._opened = (link, Publisher(link, self._linger_s, self._batch_size))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def link(self) -> Link:
+        """The connection, and what is known of the server."""
+        return self._parts[0]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was connected, and is not any more."""
+        return self._opened is not None and self.link.closed
+
+    @property
+    def _parts(self) -> tuple[Link, Publisher]:
+        if self._opened is None:
+            raise BrokerClosed("the client is not connected: use `async with penstock.aio.connect(...) as client`")
+        return self._opened
+
+    async def close(self) -> None:
+        """Send what waits, give leases back, and let the server go; closing twice is harmless."""
+        if self._opened is None or self.link.closed:
+            return
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._parts[1].flush()
+                await asyncio.gather(*(consumer.close() for consumer in list(self._consumers)))
+        except TimeoutError:
+            pass  # whoever waits for what was not sent hears of it from the link
+        finally:
+            await self.link.close()
+
+    # Publishing.
+
+    async def publish(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        delay: Duration | None = None,
+        deliver_at: Time | None = None,
+        partition: int | None = None,
+        dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> MessageId:
+        """Publish one message; returns when it is durable. The topic is made if it is new."""
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
+        return await self._parts[1].publish(topic, message)
+
+    async def publish_soon(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        delay: Duration | None = None,
+        deliver_at: Time | None = None,
+        partition: int | None = None,
+        dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> asyncio.Future[MessageId]:
+        """Take one message to be published in the background; the future is its delivery report.
+
+        Waits only while too many are on the way already.
+        """
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
+        return await self._parts[1].publish_soon(topic, message)
+
+    async def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> MessageIds:
+        """Publish a batch in one durable step: after a crash all of it is there, or nothing.
+
+        With `producer` and a growing `sequence`, publishing the same batch again returns the same ids and
+        changes nothing.
+        """
+        return await self._parts[1].publish_many(topic, messages, producer, sequence)
+
+    async def flush(self) -> None:
+        """Send what waits; returns when everything that was published is durable, or has failed."""
+        await self._parts[1].flush()
+
+    # Consuming.
+
+    async def consumer(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        mode: str = "shared",
+        max_in_flight: int = 1000,
+        visibility_timeout: Duration | None = None,
+        autoack: bool = False,
+        start: str | Time = "earliest",
+        session_timeout: Duration = 30.0,
+        name: str | None = None,
+        auto_extend: bool = False,
+    ) -> AsyncClientConsumer:
+        """A consumer of one topic or of several, working for a group, which is made at `start` if it is new.
+
+        With `auto_extend`, messages that were handed out stay leased for as long as this client lives, until they
+        are settled.
+        """
+        options = subscription(
+            topic, group, mode, max_in_flight, visibility_timeout, autoack, start, session_timeout, name
+        )
+        return AsyncClientConsumer(await self.join(options, AsyncReceived, yes_or_no(auto_extend)))
+
+    async def join(
+        self, options: Subscribe, message_class: type[_Received], auto_extend: bool
+    ) -> RemoteConsumer[_Received]:
+        """A consumer that hands out messages of a class; `consumer` is the way to one."""
+        remote = RemoteConsumer(self.link, options, message_class, auto_extend)
+        await self.link.ready()
+        await remote.join()
+        self._consumers = {known for known in self._consumers if not known.closed} | {remote}
+        return remote
+
+    # Reading.
+
+    async def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        limit: int | None = None,
+        include_deleted: bool = False,
+    ) -> AsyncIterator[StoredMessage]:
+        """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise InvalidArgument(f"{limit!r} is not a limit: give a whole number of messages")
+        request = _read_request(topic, offset, from_time, to_time)
+        request.include_deleted, request.limit = include_deleted, limit
+        async for page in self.pages(request, partition):
+            for rows in page.rows:
+                for message in messages_of(rows, StoredMessage):
+                    yield message
+
+    async def read_arrow(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        include_deleted: bool = False,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The same messages as Arrow record batches: the fast way to read many."""
+        import pyarrow as pa
+
+        request = _read_request(topic, offset, from_time, to_time)
+        request.include_deleted, request.form = include_deleted, "arrow"
+        async for page in self.pages(request, partition):
+            if page.arrow is not None:
+                for batch in pa.ipc.open_stream(page.arrow):
+                    yield batch
+
+    async def events(self, topic: str, partition: int | None = None) -> AsyncIterator[Event]:
+        """What happened to the messages of a topic, partition after partition."""
+        async for page in self.pages(Read(topic, 0, form="events"), partition):
+            for event in page.events:
+                yield event
+
+    async def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]:
+        """Everything that a request asks for, page by page, of one partition or of all."""
+        chosen: Iterable[int] = [partition] if partition is not None else await self._partitions(request.topic)
+        start: int | None = request.offset
+        for number in chosen:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TopicNotFound(f"{request.topic} has no partition {number!r}")
+            request.partition, following = number, start
+            while following is not None and request.limit != 0:
+                request.offset = following
+                page = decode_page(await self.link.ask(Command.READ, encode(request), repeatable=True))
+                yield page
+                following = page.next_offset
+                if request.limit is not None:
+                    request.limit -= page.count
+
+    async def _partitions(self, topic: str) -> range:
+        found = next((info for info in await self.topics() if info.name == topic), None)
+        if found is None:
+            raise TopicNotFound(f"there is no topic {topic!r}")
+        return range(len(found.partitions))
+
+    async def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
+        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
+        return await self.call("offset_at", int, topic=topic, time=time, partition=partition)
+
+    # Topics.
+
+    async def topics(self) -> list[TopicInfo]:
+        """Every topic, by name, with its partitions."""
+        return await self.call("topics", list[TopicInfo])
+
+    async def create_topic(self, name: str, **config: Any) -> TopicInfo:
+        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        return await self.call("create_topic", TopicInfo, name=name, **config)
+
+    async def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Change options of a topic."""
+        return await self.call("configure_topic", TopicInfo, name=name, **options)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
+        await self.call("delete_topic", None, name=name)
+
+    async def settle(self) -> None:
+        """Turn everything that is in the journal into Parquet segments now."""
+        await self.call("settle", None)
+
+    async def retain(self) -> int:
+        """Apply retention now; how many segments were removed or archived."""
+        return await self.call("retain", int)
+
+    async def ping(self) -> float:
+        """Ask the server whether it is there; how many seconds the answer took."""
+        started_s = self.link.loop.time()
+        await self.link.ask(Command.PING, encode(None), repeatable=True)
+        return self.link.loop.time() - started_s
+
+    async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
+        """Call an operation of the broker by its name."""
+        request = Call(operation, {name: _plain(value) for name, value in arguments.items()})
+        timeout_s = None if operation in _ASKING else max(self._timeout_s, _LONG_S)
+        try:
+            body = encode(request)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgument(f"{operation}: {error}") from error
+        reply = await self.link.ask(Command.CALL, body, repeatable=operation in _ASKING, timeout_s=timeout_s)
+        decoder = _decoders.get(result)
+        if decoder is None:
+            decoder = _decoders[result] = msgspec.msgpack.Decoder(result)
+        decoded: Result = decoder.decode(reply)
+        return decoded
+
+
+_LONG_S = 3600.0  # what changes something may take long: a redrive at a limited rate, settling
+
+
+def subscription(
+    topic: str | Sequence[str],
+    group: str,
+    mode: str,
+    max_in_flight: int,
+    visibility_timeout: Duration | None,
+    autoack: bool,
+    start: str | Time,
+    session_timeout: Duration,
+    name: str | None,
+) -> Subscribe:
+    """The request of a consumer, with what can be checked here checked here."""
+    names = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, Iterable) else [topic]
+    if not all(isinstance(one, str) for one in [*names, group, mode]) or not isinstance(name, str | None):
+        raise InvalidArgument(f"{topic!r}, {group!r}, {mode!r}: topics, group and mode are text")
+    return Subscribe(
+        topics=names,
+        group=group,
+        mode=mode,
+        max_in_flight=whole(1, 1_000_000)(max_in_flight),
+        visibility_timeout=optional(duration(0.001))(visibility_timeout),
+        autoack=yes_or_no(autoack),
+        start=start.isoformat() if isinstance(start, datetime) else start,
+        session_timeout=duration(0.001)(session_timeout),
+        name=name,
+    )
+
+
+def _read_request(topic: str, offset: int | None, from_time: Time | None, to_time: Time | None) -> Read:
+    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
+        raise InvalidArgument(f"{offset!r} is not an offset: they are whole numbers from 0")
+    return Read(
+        topic,
+        0,
+        offset or 0,
+        from_time_us=None if from_time is None else parse_time_us(from_time),
+        to_time_us=None if to_time is None else parse_time_us(to_time),
+    )
+
+
+def _plain(value: object) -> object:
+    """An argument as msgpack can carry it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, MessageId):
+        return str(value)
+    return value

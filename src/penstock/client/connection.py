@@ -1,0 +1,82 @@
+"""One connection to a server, as the client sees it: frames out, replies and pushed messages in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from penstock.protocol.frames import FrameReader, ProtocolError
+
+_FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
+
+OnFrame = Callable[[int, int, memoryview], None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Frames of one turn of the loop are written together; `drained` tells when the server takes more."""
+
+    def __init__(self, on_frame: OnFrame, on_lost: Callable[[Connection, BaseException | None], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(_FRAME_BYTES_MAX)
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._error: BaseException | None = None
+        self.heard_s = self.sent_s = self._loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no class of asyncio
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard_s = self._loop.time()
+        try:
+            for command, correlation, body in self._reader.received(nbytes):
+                self._on_frame(command, correlation, body)
+        except ProtocolError as error:
+            self.abort(error)
+
+    def pause_writing(self) -> None:
+        self._drained.clear()
+
+    def resume_writing(self) -> None:
+        self._drained.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._drained.set()
+        self._on_lost(self, self._error or exc)
+
+    def send(self, data: bytes) -> None:
+        """Send a frame with the others of this turn of the loop."""
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(data)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None and unsent:
+            self.sent_s = self._loop.time()
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    async def drained(self) -> None:
+        """Wait while the server does not take what was sent before."""
+        await self._drained.wait()
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, error: BaseException | None = None) -> None:
+        """Close at once; `error` is what those who wait hear."""
+        self._error = error
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,305 @@
+"""The link to a server: it outlives connections. Requests are answered once, or fail with what is known of them.
+
+A request that can be repeated without harm (publishing with a sequence, questions) is sent again on the next
+connection, in the order of the first time; any other that was under way when the connection broke fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from penstock.client.connection import Connection
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import BrokerClosed, ConnectionLost, InvalidArgument, PenstockError, RequestTimeout
+from penstock.protocol.failures import decode_failure
+from penstock.protocol.frames import CORRELATION_MAX, ERROR, VERSION, Command, frame
+from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_welcome, encode
+from penstock.version import __version__
+
+_log = logging.getLogger("penstock.client")
+_BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
+_SWEEP_S = 0.25
+
+OnReply = Callable[[bytes | None, PenstockError | None], None]
+OnPush = Callable[[memoryview], None]
+
+
+class Request:
+    """Something asked for: what was sent, who waits, and until when."""
+
+    __slots__ = ("command", "deadline_s", "frame", "on_reply", "repeatable", "sent_s")
+
+    def __init__(self, command: int, data: bytes, on_reply: OnReply, repeatable: bool, deadline_s: float) -> None:
+        self.command = command
+        self.frame = data
+        self.on_reply = on_reply
+        self.repeatable = repeatable
+        self.deadline_s = deadline_s
+        self.sent_s: float | None = None
+
+
+class Link:
+    """Keeps a connection to one server."""
+
+    def __init__(self, address: str, token: str | None, timeout_s: float) -> None:
+        self.host, self.port = parse_address(address)
+        self.address = f"{self.host}:{self.port}"
+        self.timeout_s = timeout_s
+        self.loop = asyncio.get_running_loop()
+        self.generation = 0  # how many connections there have been
+        self.limits = BrokerConfig()
+        self.welcome: Welcome
+        self.on_push: dict[int, OnPush] = {}  # by the number of the consumer
+        self.on_connected: list[Callable[[], Awaitable[None]]] = []
+        self._token = token
+        self._requests: dict[int, Request] = {}
+        self._last_correlation = 0
+        self._connection: Connection | None = None  # once it is welcome
+        self._connected = asyncio.Event()
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._why_not: BaseException | None = None
+        self.closed = False
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that are not answered."""
+        return len(self._requests)
+
+    async def open(self) -> None:
+        """Connect for the first time; an error if that is not possible now."""
+        await self._connect()
+        self._sweep()
+
+    # Requests.
+
+    def send(
+        self, command: int, body: bytes, on_reply: OnReply, *, repeatable: bool = False, timeout_s: float | None = None
+    ) -> int:
+        """Ask for something and hear of the reply; the correlation."""
+        if self.closed:
+            raise BrokerClosed("the client is closed")
+        correlation = self._next_correlation()
+        deadline_s = self.loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
+        request = Request(command, frame(command, correlation, body), on_reply, repeatable, deadline_s)
+        self._requests[correlation] = request
+        if self._connection is not None:
+            request.sent_s = self.loop.time()
+            self._connection.send(request.frame)
+        return correlation
+
+    def tell(self, command: int, body: bytes) -> None:
+        """Say something that has no reply, if there is a connection to say it on."""
+        if self._connection is not None:
+            self._connection.send(frame(command, 0, body))
+
+    async def ask(
+        self, command: int, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
+    ) -> bytes:
+        """Ask for something and wait for the reply."""
+        future: asyncio.Future[bytes] = self.loop.create_future()
+
+        def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(reply or b"")
+
+        self.send(command, body, on_reply, repeatable=repeatable, timeout_s=timeout_s)
+        return await future
+
+    async def ready(self) -> None:
+        """Wait while there is no connection, or the server does not take what was sent before."""
+        while self._connection is None:
+            if self.closed:
+                raise BrokerClosed("the client is closed")
+            await self._connected.wait()
+        await self._connection.drained()
+
+    def _next_correlation(self) -> int:
+        correlation = self._last_correlation % CORRELATION_MAX + 1
+        while correlation in self._requests:
+            correlation = correlation % CORRELATION_MAX + 1
+        self._last_correlation = correlation
+        return correlation
+
+    def _received(self, command: int, correlation: int, body: memoryview) -> None:
+        if command == Command.DELIVER:
+            on_push = self.on_push.get(correlation)
+            if on_push is not None:
+                on_push(body)
+            return
+        if command == Command.GOODBYE:
+            _log.info("%s says goodbye: %s", self.address, decode_goodbye(body).reason)
+            return
+        request = self._requests.pop(correlation, None)
+        if request is None:
+            if command == ERROR and not correlation:
+                _log.warning("%s: %s", self.address, decode_failure(body))
+            return
+        if command == ERROR:
+            request.on_reply(None, decode_failure(body))
+        else:
+            request.on_reply(bytes(body), None)
+
+    # Connections.
+
+    async def _connect(self) -> None:
+        """A connection that was welcomed, with everything that is to be repeated sent on it."""
+        greeted: asyncio.Future[Welcome] = self.loop.create_future()
+
+        def on_frame(command: int, correlation: int, body: memoryview) -> None:
+            if greeted.done():
+                self._received(command, correlation, body)
+            elif command == ERROR:
+                greeted.set_exception(decode_failure(body))
+            elif command == Command.GOODBYE:
+                greeted.set_exception(BrokerClosed(decode_goodbye(body).reason))
+            else:
+                greeted.set_result(decode_welcome(body))
+
+        def on_lost(lost: Connection, error: BaseException | None) -> None:
+            if not greeted.done():
+                greeted.set_exception(ConnectionLost(f"{self.address} closed the connection at once: {error or ''}"))
+            else:
+                self._lost(lost, error)
+
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(min(self.timeout_s, 10.0)):
+                _, connection = await self.loop.create_connection(
+                    lambda: Connection(on_frame, on_lost), self.host, self.port
+                )
+                hello = Hello([VERSION], f"penstock-python {__version__}", self._token)
+                connection.send(frame(Command.HELLO, 0, encode(hello)))
+                self.welcome = await greeted
+        except (OSError, TimeoutError) as error:
+            if connection is not None:
+                connection.abort()
+            raise ConnectionLost(
+                f"no Penstock server answers at {self.address}: {error or 'no answer in time'}"
+            ) from error
+        except BaseException:
+            if connection is not None:
+                connection.abort()
+            raise
+        if self.closed:
+            connection.abort()
+            return
+        self.generation += 1
+        known = {field.name for field in dataclasses.fields(BrokerConfig)}
+        limits: dict[str, Any] = {name: size for name, size in self.welcome.limits.items() if name in known}
+        self.limits = dataclasses.replace(BrokerConfig(), **limits)
+        self._connection = connection
+        for request in self._requests.values():
+            request.sent_s = self.loop.time()
+            connection.send(request.frame)
+        self._connected.set()
+        for resume in list(self.on_connected):
+            await resume()
+
+    def _lost(self, connection: Connection, error: BaseException | None) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self._connected.clear()
+        self._why_not = error
+        if self.closed:
+            return
+        _log.warning("the connection to %s was lost%s: connecting again", self.address, f" ({error})" if error else "")
+        for correlation, request in list(self._requests.items()):
+            if not request.repeatable and request.sent_s is not None:
+                del self._requests[correlation]
+                request.on_reply(None, self._unknown_fate(request))
+        self._reconnecting = self.loop.create_task(self._reconnect())
+
+    def _unknown_fate(self, request: Request) -> ConnectionLost:
+        return ConnectionLost(
+            f"the connection to {self.address} was lost before the reply to {_name(request.command)} came: "
+            "it is not known whether it was done"
+        )
+
+    async def _reconnect(self) -> None:
+        backoff_s = _BACKOFF_FIRST_S
+        while not self.closed:
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+            try:
+                await self._connect()
+            except PenstockError as error:
+                self._why_not = error
+            except OSError as error:
+                self._why_not = error
+            else:
+                _log.info("connected to %s again", self.address)
+                return
+
+    def _sweep(self) -> None:
+        """End requests whose time is over; keep the connection alive, and notice when the server is not."""
+        now_s = self.loop.time()
+        for correlation, request in list(self._requests.items()):
+            if request.deadline_s <= now_s:
+                del self._requests[correlation]
+                request.on_reply(None, self._too_late(request, now_s))
+        connection = self._connection
+        if connection is not None:
+            patience_s = max(self.welcome.idle_timeout_s / 3, 3 * _SWEEP_S)
+            if now_s - max(connection.sent_s, connection.heard_s) > patience_s:
+                self.send(Command.PING, b"\xc0", _ignore, timeout_s=patience_s)
+            if now_s - connection.heard_s > 3 * patience_s:
+                connection.abort(ConnectionLost(f"nothing was heard from {self.address} for {3 * patience_s:.1f} s"))
+        self._sweeping = self.loop.call_later(_SWEEP_S, self._sweep)
+
+    def _too_late(self, request: Request, now_s: float) -> PenstockError:
+        name = _name(request.command)
+        if request.sent_s is None:
+            return ConnectionLost(
+                f"{self.address} could not be reached in time ({self._why_not or 'no connection'}): {name} was not sent"
+            )
+        return RequestTimeout(
+            f"{self.address} did not answer {name} within {now_s - request.sent_s:.1f} s: "
+            "it is not known whether it was done"
+        )
+
+    async def close(self) -> None:
+        """Let the server go; whoever still waits hears of it."""
+        if self.closed:
+            return
+        self.closed = True
+        self._connected.set()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        for request in list(self._requests.values()):
+            request.on_reply(None, BrokerClosed("the client was closed before the reply came"))
+        self._requests.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:9000`, `:9000`, `host` or `[::1]:9000`."""
+    host, separator, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if isinstance(address, str) and (not separator or address.endswith("]")):
+        host, port = address, "9000"
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not port.isdigit() or not 0 < int(port) < 65536 or any(letter in host for letter in "/ @"):
+        raise InvalidArgument(f"{address!r} is not the address of a server: give 'host:9000'")
+    return host, int(port)
+
+
+def _name(command: int) -> str:
+    return Command(command).name
+
+
+def _ignore(reply: bytes | None, error: PenstockError | None) -> None:
+    pass

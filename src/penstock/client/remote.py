@@ -1,0 +1,358 @@
+"""What a consumer of a server does. It survives lost connections: it subscribes again and goes on.
+
+What it held when a connection was lost was given back by the server: settling it raises LeaseLost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Generic, TypeVar
+
+from penstock.client.keeper import LeaseKeeper
+from penstock.client.link import Link
+from penstock.client.received import Lease, Received, by_lease, held_by, ids_of, messages_of
+from penstock.model.errors import (
+    BrokerClosed,
+    ConnectionLost,
+    ConsumerNotFound,
+    InvalidArgument,
+    LeaseLost,
+    PenstockError,
+)
+from penstock.model.message import MessageId
+from penstock.model.options import duration, optional, whole
+from penstock.model.units import Duration, parse_duration
+from penstock.protocol.consuming import (
+    Cancel,
+    ConsumerRequest,
+    Delivery,
+    Push,
+    Receive,
+    Rows,
+    Settle,
+    Subscribe,
+    decode_delivery,
+    decode_subscribed,
+    encode,
+)
+from penstock.protocol.frames import Command
+
+_WINDOW = 100
+_TAKEN_S = 0.05
+_SETTLED_AT_ONCE = 100_000
+
+Message = TypeVar("Message", bound=Received)
+
+
+class RemoteConsumer(Generic[Message]):
+    """What both faces of a client's consumer do; `message_class` is what they hand out."""
+
+    def __init__(self, link: Link, options: Subscribe, message_class: type[Message], auto_extend: bool) -> None:
+        self._link = link
+        self._options = options
+        self._class = message_class
+        self.face: object = self  # what messages are settled through
+        self.closed = False
+        self.name = options.name or ""
+        self.group = options.group
+        self._number = 0
+        self._generation = 0  # of the connection that it has its number on
+        self._joining = asyncio.Lock()
+        self._buffer: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._ahead = _WINDOW
+        self._pushing = False
+        self._broken: PenstockError | None = None  # why nothing more is pushed
+        self._taken: list[Message] = []
+        self._taken_timer: asyncio.TimerHandle | None = None
+        self._acks: list[Message] = []
+        self._acked: asyncio.Future[LeaseLost | None] | None = None
+        self._keeper = LeaseKeeper(link.loop, self._extend_held) if auto_extend else None
+
+    # Coming and going.
+
+    async def join(self) -> None:
+        """Take the seat, on the connection of now."""
+        async with self._joining:
+            if self.closed:
+                raise BrokerClosed(f"the consumer {self.name!r} is closed")
+            if self._generation == self._link.generation and self._number:
+                return
+            generation = self._link.generation
+            reply = decode_subscribed(await self._link.ask(Command.SUBSCRIBE, encode(self._options)))
+            if generation != self._link.generation:
+                raise ConnectionLost("the connection was lost while subscribing")
+            self._forget()
+            self._number, self.name, self._generation = reply.consumer, reply.name, generation
+            self._link.on_push[self._number] = self._pushed
+            if self._pushing:
+                await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
+
+    async def _joined(self) -> None:
+        """As `join`, however often connections are lost meanwhile."""
+        while self._generation != self._link.generation or not self._number or self.closed:
+            with contextlib.suppress(ConnectionLost, ConsumerNotFound):
+                await self._link.ready()
+                await self.join()
+
+    def _forget(self) -> None:
+        """What waits here was leased on a connection that is gone."""
+        self._link.on_push.pop(self._number, None)
+        self._buffer.clear()
+        self._taken.clear()
+
+    async def resume(self) -> None:
+        """There is a new connection: a consumer that is pushed to subscribes again at once."""
+        if self._pushing and not self.closed:
+            with contextlib.suppress(ConnectionLost):
+                try:
+                    await self.join()
+                except PenstockError as error:
+                    self._broken = error
+                    self._arrived.set()
+
+    async def close(self) -> None:
+        """Give back what is held and leave the group; closing twice is harmless."""
+        if self.closed:
+            return
+        self.closed = True
+        self._arrived.set()
+        if self._keeper is not None:
+            self._keeper.close()
+        if self._taken_timer is not None:
+            self._taken_timer.cancel()
+        if self.resume in self._link.on_connected:
+            self._link.on_connected.remove(self.resume)
+        self._forget()
+        if self._number and self._generation == self._link.generation and not self._link.closed:
+            with contextlib.suppress(ConnectionLost, ConsumerNotFound):  # then it has left already
+                await self._link.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(self._number)))
+
+    # Receiving.
+
+    async def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
+        """Up to so many messages; waits for the first one if there is none yet."""
+        wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
+        visibility_s = optional(duration(0.001))(visibility_timeout)
+        if self.closed:
+            raise BrokerClosed(f"the consumer {self.name!r} is closed")
+        if self._buffer:  # a loop may have left some
+            ready = [message for _ in range(wanted) if (message := self._take()) is not None]
+            if ready:
+                return ready
+        until_s = self._link.loop.time() + wait_s
+        while True:
+            await self._joined()
+            left_s = max(0.0, until_s - self._link.loop.time())
+            try:
+                found = await self._ask_for_messages(wanted, left_s, visibility_s)
+            except (ConnectionLost, ConsumerNotFound):
+                if self.closed:
+                    raise
+                self._number = 0
+                if self._link.loop.time() >= until_s + self._link.timeout_s:
+                    raise
+                continue
+            if found or self._link.loop.time() >= until_s or self.closed:
+                self._keep(found)
+                return found
+
+    async def _ask_for_messages(self, wanted: int, wait_s: float, visibility_s: float | None) -> list[Message]:
+        future: asyncio.Future[list[Message]] = self._link.loop.create_future()
+
+        def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
+            if error is not None or reply is None:
+                if not future.done():
+                    future.set_exception(error or PenstockError("no reply"))
+                return
+            found = self._messages(decode_delivery(reply).rows)
+            if not future.done():
+                future.set_result(found)
+            elif found:  # nobody wants them any more
+                self._give_back(found)
+
+        request = encode(Receive(self._number, wanted, wait_s, visibility_s))
+        correlation = self._link.send(Command.RECEIVE, request, on_reply, timeout_s=wait_s + self._link.timeout_s)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._give_back(future.result())
+            self._link.tell(Command.CANCEL, encode(Cancel(self._number, correlation)))
+            raise
+
+    def _messages(self, rows: list[Rows]) -> list[Message]:
+        now_s = self._link.loop.time()
+        found: list[Message] = []
+        for some in rows:
+            lease = Lease(some, self.face, self._generation, now_s)
+            found += messages_of(some, self._class, lease)
+        return found
+
+    def _give_back(self, messages: list[Message]) -> None:
+        held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
+        if not self._link.closed:
+            self._link.send(Command.RELEASE, encode(Settle(self._number, held)), _ignore)
+
+    # One by one.
+
+    async def next(self) -> Message | None:
+        """The next message of a loop, held ready by the server's pushes; None when the consumer is closed."""
+        while not self.closed:
+            message = self._take()
+            if message is not None:
+                return message
+            if self._broken is not None:
+                error, self._broken, self._pushing = self._broken, None, False
+                raise error
+            self._arrived.clear()
+            if not self._pushing:
+                self._pushing = True
+                self._link.on_connected.append(self.resume)
+                await self._joined()
+                with contextlib.suppress(ConnectionLost, ConsumerNotFound):
+                    await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
+            if not self._buffer:
+                await self._arrived.wait()
+        return None
+
+    def _pushed(self, body: memoryview) -> None:
+        delivery: Delivery = decode_delivery(body)
+        if delivery.error is not None:
+            self._broken = PenstockError(f"the subscription ended: {delivery.error}")
+        self._ahead = delivery.ahead
+        self._buffer.extend(self._messages(delivery.rows))
+        self._arrived.set()
+
+    def _take(self) -> Message | None:
+        """Hand out one that waits here, if there is one whose lease has not run out."""
+        while self._buffer:
+            message = self._buffer.popleft()
+            self._taken.append(message)
+            if len(self._taken) >= max(1, self._ahead // 2) or not self._buffer:
+                self._say_taken()
+            elif self._taken_timer is None:
+                self._taken_timer = self._link.loop.call_later(_TAKEN_S, self._say_taken)
+            lease = message.lease
+            assert lease is not None
+            now_s = self._link.loop.time()
+            if lease.generation == self._link.generation and now_s < lease.deadline_s:
+                lease.deadline_s = max(lease.deadline_s, now_s + lease.visibility_s)
+                self._keep([message])
+                return message
+        return None
+
+    def _say_taken(self) -> None:
+        if self._taken_timer is not None:
+            self._taken_timer.cancel()
+            self._taken_timer = None
+        taken, self._taken = self._taken, []
+        if taken and self._generation == self._link.generation:
+            held = [held_by(lease, offsets) for lease, offsets in by_lease(taken).items() if lease is not None]
+            self._link.tell(Command.TAKEN, encode(Settle(self._number, held)))
+
+    # What becomes of messages.
+
+    async def settle(
+        self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
+    ) -> None:
+        """Tell the server what becomes of messages; raises LeaseLost for those that were not held."""
+        try:
+            grouped = by_lease(messages)
+        except (TypeError, AttributeError) as error:
+            raise InvalidArgument("only messages that were received can be settled") from error
+        lost: list[MessageId] = []
+        asked = sum(map(len, grouped.values()))
+        current: list[tuple[Lease, list[int]]] = []
+        for lease, offsets in grouped.items():
+            if lease is not None and lease.generation == self._link.generation and lease.owner is self.face:
+                current.append((lease, offsets))
+            elif lease is not None:
+                lost += ids_of(lease, offsets)
+        if self._keeper is not None and command != Command.EXTEND:
+            self._keeper.settled(current)
+        for some in _portions(current):
+            body = encode(Settle(self._number, [held_by(*one) for one in some], reason, seconds))
+            try:
+                await self._link.ask(command, body)
+            except LeaseLost as error:
+                lost += [identity for identity in error.ids if isinstance(identity, MessageId)]
+            except ConsumerNotFound:
+                lost += [identity for one in some for identity in ids_of(*one)]
+        if lost:
+            raise _lost(lost, asked)
+
+    async def ack_one(self, message: Message) -> None:
+        """Ack a message together with the others of this turn of the loop."""
+        if self._acked is None:
+            self._acked = self._link.loop.create_future()
+            self._link.loop.call_soon(self._ack_gathered)
+        self._acks.append(message)
+        lost = await asyncio.shield(self._acked)
+        if lost is not None and message.id in lost.ids:
+            raise _lost([message.id], 1)
+
+    def _ack_gathered(self) -> None:
+        acks, self._acks = self._acks, []
+        acked, self._acked = self._acked, None
+        assert acked is not None
+        task = self._link.loop.create_task(self.settle(Command.ACK, acks))
+        task.add_done_callback(partial(_tell, acked))
+
+    def _keep(self, messages: list[Message]) -> None:
+        if self._keeper is not None and not self._options.autoack:
+            self._keeper.hold(messages)
+
+    async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
+        current = [one for one in held if one[0].generation == self._link.generation]
+        for some in _portions(current):
+            body = encode(Settle(self._number, [held_by(*one) for one in some], "", seconds))
+            with contextlib.suppress(PenstockError):  # whoever settles them will hear of it
+                await self._link.ask(Command.EXTEND, body)
+
+    async def heartbeat(self) -> None:
+        """Say that it is alive."""
+        await self._joined()
+        await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), repeatable=False)
+
+
+def _portions(held: list[tuple[Lease, list[int]]]) -> Iterable[list[tuple[Lease, list[int]]]]:
+    """As many messages as one request may name."""
+    portion: list[tuple[Lease, list[int]]] = []
+    count = 0
+    for lease, offsets in held:
+        for start in range(0, len(offsets), _SETTLED_AT_ONCE):
+            some = offsets[start : start + _SETTLED_AT_ONCE]
+            if count + len(some) > _SETTLED_AT_ONCE:
+                yield portion
+                portion, count = [], 0
+            portion.append((lease, some))
+            count += len(some)
+    if portion:
+        yield portion
+
+
+def _lost(ids: list[MessageId], asked: int) -> LeaseLost:
+    shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
+    return LeaseLost(
+        f"not leased (any more) by this receipt: {shown}{others}. Receive again what is still to be done", tuple(ids)
+    )
+
+
+def _tell(acked: asyncio.Future[LeaseLost | None], task: asyncio.Task[None]) -> None:
+    if acked.done():
+        return
+    error = None if task.cancelled() else task.exception()
+    if error is None or isinstance(error, LeaseLost):
+        acked.set_result(error)
+    else:
+        acked.set_exception(error)
+
+
+def _ignore(reply: bytes | None, error: PenstockError | None) -> None:
+    pass

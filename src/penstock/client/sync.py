@@ -1,0 +1,257 @@
+"""The client in plain calls: `penstock.connect(...)`; the same as the one for asyncio, waited for."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.client.client import AsyncClient, subscription
+from penstock.client.loop import LoopThread
+from penstock.client.sync_administration import ClientAdministration
+from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
+from penstock.model.events import Event
+from penstock.model.info import RecoveryReport, TopicInfo
+from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
+from penstock.model.names import Priority
+from penstock.model.options import yes_or_no
+from penstock.model.units import Duration, Time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Client(ClientAdministration):
+    """A Penstock server, used from here as an embedded broker is. Safe to use from any number of threads.
+
+    Messages that threads publish at the same moment travel together; `linger` has them wait a little for more, up
+    to `batch_size`. A publish whose reply was lost is repeated on the next connection, and is never there twice.
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:9000",
+        *,
+        token: str | None = None,
+        timeout: Duration = 30.0,
+        linger: Duration = 0,
+        batch_size: int = 1000,
+    ) -> None:
+        client = AsyncClient(address, token=token, timeout=timeout, linger=linger, batch_size=batch_size)
+        self._loop = LoopThread()
+        self._client = client
+        try:
+            self._loop.wait(client.__aenter__())
+        except BaseException:
+            self._loop.stop()
+            raise
+
+    # Publishing.
+
+    def publish(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        delay: Duration | None = None,
+        deliver_at: Time | None = None,
+        partition: int | None = None,
+        dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> MessageId:
+        """Publish one message; returns when it is durable. The topic is made if it is new."""
+        return self._loop.wait(
+            self._client.publish(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                priority=priority,
+                delay=delay,
+                deliver_at=deliver_at,
+                partition=partition,
+                dedupe_id=dedupe_id,
+                expires_in=expires_in,
+            )
+        )
+
+    def publish_soon(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        delay: Duration | None = None,
+        deliver_at: Time | None = None,
+        partition: int | None = None,
+        dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> concurrent.futures.Future[MessageId]:
+        """Publish one message in the background; the future is its delivery report. `flush` waits for all of them."""
+        return self._loop.begin(
+            self._client.publish(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                priority=priority,
+                delay=delay,
+                deliver_at=deliver_at,
+                partition=partition,
+                dedupe_id=dedupe_id,
+                expires_in=expires_in,
+            )
+        )
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> MessageIds:
+        """Publish a batch in one durable step: after a crash all of it is there, or nothing.
+
+        With `producer` and a growing `sequence`, publishing the same batch again returns the same ids and
+        changes nothing.
+        """
+        if not isinstance(messages, list | bytes | str):
+            messages = list(messages)
+        return self._loop.wait(self._client.publish_many(topic, messages, producer=producer, sequence=sequence))
+
+    def flush(self) -> None:
+        """Send what waits; returns when everything that was published is durable, or has failed."""
+        self._loop.wait(self._client.flush())
+
+    # Consuming and reading.
+
+    def consumer(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        mode: str = "shared",
+        max_in_flight: int = 1000,
+        visibility_timeout: Duration | None = None,
+        autoack: bool = False,
+        start: str | Time = "earliest",
+        session_timeout: Duration = 30.0,
+        name: str | None = None,
+        auto_extend: bool = False,
+    ) -> ClientConsumer:
+        """A consumer of one topic or of several, working for a group, which is made at `start` if it is new.
+
+        With `auto_extend`, messages that were handed out stay leased for as long as this client lives, until they
+        are settled.
+        """
+        options = subscription(
+            topic, group, mode, max_in_flight, visibility_timeout, autoack, start, session_timeout, name
+        )
+        remote = self._loop.wait(self._client.join(options, ClientDelivery, yes_or_no(auto_extend)))
+        return ClientConsumer(self._loop, remote)
+
+    def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        limit: int | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
+        return self._loop.iterate(
+            self._client.read(
+                topic,
+                partition,
+                offset=offset,
+                from_time=from_time,
+                to_time=to_time,
+                limit=limit,
+                include_deleted=include_deleted,
+            )
+        )
+
+    def read_arrow(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same messages as Arrow record batches: the fast way to read many."""
+        return self._loop.iterate(
+            self._client.read_arrow(
+                topic, partition, offset=offset, from_time=from_time, to_time=to_time, include_deleted=include_deleted
+            )
+        )
+
+    def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
+        """What happened to the messages of a topic, partition after partition."""
+        return self._loop.iterate(self._client.events(topic, partition))
+
+    def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
+        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
+        return self._loop.wait(self._client.offset_at(topic, time, partition))
+
+    # Topics and upkeep.
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic, by name, with its partitions."""
+        return self._loop.wait(self._client.topics())
+
+    def create_topic(self, name: str, **config: Any) -> TopicInfo:
+        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        return self._loop.wait(self._client.create_topic(name, **config))
+
+    def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Change options of a topic."""
+        return self._loop.wait(self._client.configure_topic(name, **options))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
+        self._loop.wait(self._client.delete_topic(name))
+
+    def settle(self) -> None:
+        """Turn everything that is in the journal into Parquet segments now."""
+        self._loop.wait(self._client.settle())
+
+    def retain(self) -> int:
+        """Apply retention now; how many segments were removed or archived."""
+        return self._loop.wait(self._client.retain())
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What the server found when it opened its directory."""
+        return self.status().recovery
+
+    def ping(self) -> float:
+        """Ask the server whether it is there; how many seconds the answer took."""
+        return self._loop.wait(self._client.ping())
+
+    def close(self) -> None:
+        """Send what waits, give leases back, and let the server go; closing twice is harmless."""
+        if self._client.closed:
+            return
+        try:
+            self._loop.wait(self._client.close())
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()

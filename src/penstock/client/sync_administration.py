@@ -1,0 +1,142 @@
+"""The operations that people and tools use to look after a broker, asked of a server in plain calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from penstock.client.administration import LetterChoice
+from penstock.client.loop import LoopThread
+from penstock.model.info import BrokerStatus, GroupInfo
+from penstock.model.letters import DeadLetter, RedriveReport
+from penstock.model.message import Data, MessageId
+from penstock.model.names import Priority
+from penstock.model.schedules import DelayedMessage, Schedule
+from penstock.model.units import Duration, Time
+
+if TYPE_CHECKING:
+    from penstock.client.client import AsyncClient
+
+
+class ClientAdministration:
+    """The same operations as `penstock.Broker` has."""
+
+    _loop: LoopThread
+    _client: AsyncClient
+
+    def status(self) -> BrokerStatus:
+        """The broker at this instant."""
+        return self._loop.wait(self._client.status())
+
+    def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: str | Time = "earliest",
+        visibility_timeout: Duration | None = None,
+        max_in_flight: int | None = None,
+    ) -> GroupInfo:
+        """Make a group before its first consumer comes, with settings of its own."""
+        return self._loop.wait(
+            self._client.create_group(
+                topic, group, start=start, visibility_timeout=visibility_timeout, max_in_flight=max_in_flight
+            )
+        )
+
+    def groups(self, topic: str | None = None) -> list[GroupInfo]:
+        """Every group, or those of one topic."""
+        return self._loop.wait(self._client.groups(topic))
+
+    def group(self, topic: str, group: str) -> GroupInfo:
+        """One group."""
+        return self._loop.wait(self._client.group(topic, group))
+
+    def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
+        """Move a group to an offset, a time, 'earliest' or 'latest'."""
+        return self._loop.wait(self._client.seek_group(topic, group, to, partition=partition))
+
+    def reset_group(self, topic: str, group: str) -> None:
+        """Let a group begin again, with everything that is kept."""
+        return self._loop.wait(self._client.reset_group(topic, group))
+
+    def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group."""
+        return self._loop.wait(self._client.delete_group(topic, group))
+
+    def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
+        """What is not due yet."""
+        return self._loop.wait(self._client.delayed(topic, limit=limit))
+
+    def cancel_delayed(self, identity: MessageId | str) -> bool:
+        """Withdraw a delayed message: True if and only if nobody ever gets it."""
+        return self._loop.wait(self._client.cancel_delayed(identity))
+
+    def reschedule_delayed(
+        self, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
+    ) -> datetime | None:
+        """Give a delayed message another time."""
+        return self._loop.wait(self._client.reschedule_delayed(identity, delay=delay, deliver_at=deliver_at))
+
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        topic: str,
+        value: Data,
+        *,
+        zone: str = "UTC",
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        expires_in: Duration | None = None,
+    ) -> Schedule:
+        """Publish a message again and again."""
+        return self._loop.wait(
+            self._client.schedule(
+                name, cron, topic, value, zone=zone, key=key, headers=headers, priority=priority, expires_in=expires_in
+            )
+        )
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
+        return self._loop.wait(self._client.schedules())
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Stop a schedule from firing."""
+        return self._loop.wait(self._client.pause_schedule(name))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Let a paused schedule fire again."""
+        return self._loop.wait(self._client.resume_schedule(name))
+
+    def remove_schedule(self, name: str) -> None:
+        """End a schedule."""
+        return self._loop.wait(self._client.remove_schedule(name))
+
+    def dead_letters(
+        self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
+    ) -> list[DeadLetter]:
+        """The dead letters of a topic, oldest first."""
+        return self._loop.wait(self._client.dead_letters(topic, filter=filter, limit=limit))
+
+    def dead_letter(self, identity: MessageId | str) -> DeadLetter:
+        """One dead letter."""
+        return self._loop.wait(self._client.dead_letter(identity))
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        filter: LetterChoice | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> RedriveReport:
+        """Send dead letters back."""
+        return self._loop.wait(self._client.redrive(topic, filter=filter, to=to, rate=rate, dry_run=dry_run))
+
+    def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
+        """Let dead letters go for good."""
+        return self._loop.wait(self._client.purge_dead_letters(topic, filter=filter))

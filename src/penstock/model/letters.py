@@ -1,0 +1,43 @@
+"""Dead letters as people see them, and what a redrive of them did."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from penstock.model.message import MessageId
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that a group could not process, with why."""
+
+    id: MessageId
+    """Its place among the dead letters."""
+    origin: MessageId
+    group: str
+    cause: str
+    consumer: str | None
+    deliveries: int
+    failures: int
+    died_at: datetime
+    published_at: datetime
+    value: bytes
+    key: bytes | None
+    headers: dict[str, str] | None
+    priority: int
+    history: list[str]
+    """What happened to it, a line for each event."""
+
+
+class RedriveReport(msgspec.Struct):
+    """What a redrive did, or would do."""
+
+    selected: int = 0
+    redriven: int = 0
+    """Sent back: delivered again to the group that gave them up, at their old place."""
+    copied: int = 0
+    """Published again, because the original is gone or another topic was asked for."""
+    skipped: int = 0
+    """Redriven or purged by somebody else meanwhile, or not dead any more because the group was moved back."""
+    dry_run: bool = False

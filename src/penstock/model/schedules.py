@@ -1,0 +1,41 @@
+"""What is still to come: delayed messages, and messages that are published again and again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from penstock.model.intake import Single
+from penstock.model.message import MessageId
+from penstock.model.units import to_datetime
+
+
+class DelayedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that is not due yet."""
+
+    id: MessageId
+    due_us: int
+
+    @property
+    def due_at(self) -> datetime:
+        """When it falls due (UTC)."""
+        return to_datetime(self.due_us)
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A message that is published again and again."""
+
+    name: str
+    cron: str
+    zone: str
+    topic: str
+    message: Single
+    paused: bool = False
+    next_us: int = 0
+    """When it fires next; 0 while it is paused."""
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When it fires next (UTC); None while it is paused."""
+        return to_datetime(self.next_us) if self.next_us else None

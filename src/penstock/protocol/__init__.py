@@ -1,0 +1,1 @@
+"""The native protocol, pure: bytes in, commands out. Server and client share it (docs/reference/protocol.md)."""

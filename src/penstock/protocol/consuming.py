@@ -1,0 +1,165 @@
+"""The bodies of consuming: subscriptions, delivered messages as columns, and what becomes of them as runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from penstock.model.batch import Batch
+
+
+class Subscribe(msgspec.Struct):
+    """Take a seat in a group."""
+
+    topics: list[str]
+    group: str
+    mode: str = "shared"
+    max_in_flight: int = 1000
+    visibility_timeout: float | None = None
+    autoack: bool = False
+    start: str | int | float = "earliest"
+    session_timeout: float = 30.0
+    name: str | None = None
+
+
+class Subscribed(msgspec.Struct):
+    """The reply: what the server calls the consumer on this connection, and what traces call it."""
+
+    consumer: int
+    name: str
+
+
+class Receive(msgspec.Struct, array_like=True, gc=False):
+    """Ask for messages, and wait for the first if there is none."""
+
+    consumer: int
+    max_messages: int
+    wait_s: float = 0.0
+    visibility_s: float | None = None
+
+
+class Push(msgspec.Struct, array_like=True, gc=False):
+    """Have messages sent as they come."""
+
+    consumer: int
+    window: int
+    """How many may be under way to the client, or wait there to be taken; 0: no more are pushed."""
+
+
+class Rows(msgspec.Struct, array_like=True, gc=False):
+    """Messages of one partition as columns; what is the same for all is said once."""
+
+    topic: str
+    partition: int
+    offsets: int | list[int]
+    """The first of consecutive ones, or each."""
+    timestamps_us: int | list[int]
+    payload: bytes
+    """msgpack of [keys or nil, values, headers or nil]."""
+    priority: int | bytes
+    deliver_at_us: list[int] | None = None
+    """0 where there is none."""
+    expires_at_us: list[int] | None = None
+    dedupe_ids: list[str | None] | None = None
+    lease: int = 0
+    visibility_s: float = 0.0
+    """How long the lease lasts from when it was taken."""
+    again: dict[int, tuple[int, int]] = {}
+    """Deliveries (this one too) and failures, by offset, of what was delivered before."""
+
+
+class Delivery(msgspec.Struct, array_like=True, gc=False):
+    """Messages for a consumer, in the order in which they are to be handled."""
+
+    rows: list[Rows]
+    ahead: int = 0
+    """How many messages the server will push before some are taken: few while there are lanes."""
+    error: str | None = None
+    """Why nothing more is pushed, where that is so."""
+
+
+class Held(msgspec.Struct, array_like=True, gc=False):
+    """Leased messages of one partition, by the lease that holds them."""
+
+    topic: str
+    partition: int
+    lease: int
+    runs: list[int]
+    """First offset and count of each run: [45, 3, 60, 1] is 45, 46, 47 and 60."""
+
+
+class Settle(msgspec.Struct, array_like=True, gc=False):
+    """ACK, RELEASE, TAKEN: something becomes of leased messages. FAIL and KILL have a reason, EXTEND a time."""
+
+    consumer: int
+    held: list[Held]
+    reason: str = ""
+    seconds: float | None = None
+    """EXTEND: hold them for so long from now. FAIL: try again after this (nil: the topic's backoff)."""
+
+
+class ConsumerRequest(msgspec.Struct, array_like=True, gc=False):
+    """HEARTBEAT and UNSUBSCRIBE."""
+
+    consumer: int
+
+
+class Cancel(msgspec.Struct, array_like=True, gc=False):
+    """A RECEIVE is not wanted any more; it is answered with what it has, which is most likely nothing."""
+
+    consumer: int
+    correlation: int
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_subscribe = msgspec.msgpack.Decoder(Subscribe).decode
+decode_subscribed = msgspec.msgpack.Decoder(Subscribed).decode
+decode_receive = msgspec.msgpack.Decoder(Receive).decode
+decode_push = msgspec.msgpack.Decoder(Push).decode
+decode_delivery = msgspec.msgpack.Decoder(Delivery).decode
+decode_settle = msgspec.msgpack.Decoder(Settle).decode
+decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
+decode_consumer = msgspec.msgpack.Decoder(ConsumerRequest).decode
+
+
+def rows_of(topic: str, partition: int, offsets: Sequence[int], timestamps_us: Sequence[int], batch: Batch) -> Rows:
+    """Columns as they are sent."""
+    consecutive = offsets[-1] - offsets[0] + 1 == len(offsets)
+    first_us = timestamps_us[0]
+    return Rows(
+        topic,
+        partition,
+        offsets[0] if consecutive else list(offsets),
+        first_us if timestamps_us.count(first_us) == len(timestamps_us) else list(timestamps_us),
+        batch.encode_payload(),
+        batch.priority if batch.priorities is None else batch.priorities,
+        None if batch.deliver_at is None else batch.deliver_at.tolist(),
+        None if batch.expires_at is None else batch.expires_at.tolist(),
+        batch.dedupe_ids,
+    )
+
+
+def runs_of(offsets: Sequence[int]) -> list[int]:
+    """Offsets, in growing order, as runs."""
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] - first + 1 == count:
+        return [first, count]
+    runs: list[int] = []
+    last = first - 1
+    for offset in offsets:
+        if offset != last + 1:
+            runs += [first, last - first + 1]
+            first = offset
+        last = offset
+    return [*runs, first, last - first + 1]
+
+
+def ranges_of(runs: Sequence[int]) -> Iterable[range]:
+    """The offsets of runs, run by run; raises ValueError where they are none."""
+    if len(runs) % 2:
+        raise ValueError("runs are pairs of a first offset and a count")
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        if not (0 <= first < 2**62 and 0 < count <= 10_000_000):
+            raise ValueError(f"({first}, {count}) is not a run of offsets")
+        yield range(first, first + count)

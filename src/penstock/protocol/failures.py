@@ -1,0 +1,76 @@
+"""Errors on the wire: a code that never changes its meaning, and the text for people."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model import errors
+from penstock.model.errors import LeaseLost, PenstockError
+from penstock.model.message import MessageId
+from penstock.protocol.frames import ProtocolError
+
+_CODES: dict[int, type[PenstockError]] = {
+    1: errors.InvalidArgument,
+    2: errors.LimitExceeded,
+    3: errors.TopicNotFound,
+    4: errors.TopicExists,
+    5: errors.GroupNotFound,
+    6: errors.GroupInUse,
+    7: errors.MessageNotFound,
+    8: errors.ScheduleNotFound,
+    9: errors.LeaseLost,
+    10: errors.Overloaded,
+    11: errors.DiskFull,
+    12: errors.StaleSequence,
+    13: errors.StorageFailed,
+    14: errors.BrokerClosed,
+    15: errors.CorruptData,
+    16: ProtocolError,
+    17: errors.ConsumerNotFound,
+}
+UNKNOWN = 0
+"""Something went wrong inside the server: its log tells more."""
+_BY_CLASS = {kind: code for code, kind in _CODES.items()}
+
+
+class Failure(msgspec.Struct, array_like=True, gc=False):
+    """The body of an error."""
+
+    code: int
+    message: str
+    ids: list[MessageId] = []
+    """The messages that were not leased, of a LeaseLost."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Failure).decode
+
+
+def encode_failure(error: BaseException) -> bytes:
+    """An error as the body of a frame."""
+    for kind in type(error).__mro__:
+        code = _BY_CLASS.get(kind)
+        if code is not None:
+            ids = error.ids if isinstance(error, LeaseLost) else ()
+            return _encode(Failure(code, str(error), [identity for identity in ids if isinstance(identity, MessageId)]))
+    return _encode(Failure(UNKNOWN, f"the server failed at this request: {error}"))
+
+
+def decode_failure(body: bytes | memoryview) -> PenstockError:
+    """The error that a frame tells of, as the embedded broker would raise it."""
+    try:
+        failure = _decode(body)
+    except msgspec.MsgspecError as error:
+        return ProtocolError(f"an error came that cannot be read: {error}")
+    kind = _CODES.get(failure.code, PenstockError)
+    if kind is LeaseLost:
+        return LeaseLost(failure.message, tuple(failure.ids))
+    if kind is errors.CorruptData:
+        return _corrupt(failure.message)
+    return kind(failure.message)
+
+
+def _corrupt(message: str) -> errors.CorruptData:
+    name, _, rest = message.partition(" at byte ")
+    position, _, problem = rest.partition(": ")
+    return errors.CorruptData(name, int(position) if position.isdigit() else 0, problem or message)

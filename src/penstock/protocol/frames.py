@@ -1,0 +1,151 @@
+"""Frames: a fixed header and a body.
+
+    u8   version      of the protocol: 1
+    u8   command      see `Command`; a reply has the command of its request + 0x80, an error 0xFF
+    u32  correlation  chosen by whoever asks; the reply repeats it
+    u32  length       bytes of the body that follows
+    …    body         msgpack
+
+All numbers are big endian. A length beyond the limit is refused before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+from penstock.model.errors import PenstockError
+from penstock.model.units import format_size
+
+VERSION = 1
+HEADER = struct.Struct(">BBII")
+HEADER_BYTES = HEADER.size
+CORRELATION_MAX = 0xFFFF_FFFF
+_FIRST_BYTES = 64 << 10
+_KEPT_BYTES = 1 << 20
+_pack, _unpack_from = HEADER.pack, HEADER.unpack_from
+
+Frame = tuple[int, int, memoryview]
+"""Command, correlation, body; the body is valid until more bytes are received."""
+
+
+class Command(IntEnum):
+    """What a frame is about."""
+
+    HELLO = 0x01
+    PING = 0x02
+    PUBLISH = 0x03
+    SUBSCRIBE = 0x04
+    UNSUBSCRIBE = 0x05
+    RECEIVE = 0x06
+    CANCEL = 0x07
+    TAKEN = 0x08
+    ACK = 0x09
+    EXTEND = 0x0A
+    RELEASE = 0x0B
+    FAIL = 0x0C
+    KILL = 0x0D
+    HEARTBEAT = 0x0E
+    READ = 0x0F
+    CALL = 0x10
+    PUSH = 0x11
+    DELIVER = 0x7E  # from the server, unasked: messages of a subscription
+    GOODBYE = 0x7F  # from the server, unasked: it is about to close
+
+
+REPLY = 0x80
+ERROR = 0xFF
+
+
+class ProtocolError(PenstockError):
+    """Bytes that are nothing of the native protocol, or a frame that is too large: the connection cannot go on."""
+
+    def __init__(self, message: str, correlation: int = 0) -> None:
+        super().__init__(message, correlation)
+        self.correlation = correlation
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def frame(command: int, correlation: int, body: bytes) -> bytes:
+    """One frame, ready to be sent."""
+    return _pack(VERSION, command, correlation, len(body)) + body
+
+
+class FrameReader:
+    """Turns what a connection receives into frames; holds at most one unfinished frame.
+
+    Bytes are put straight into its buffer: `room()` gives the place, `received(count)` the frames that are whole.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max = max_frame_bytes
+        self._view = memoryview(bytearray(_FIRST_BYTES))
+        self._start = self._end = 0
+        self._needed = HEADER_BYTES  # of the frame that begins at `_start`, as far as that is known
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """What is held of a frame that is not whole yet."""
+        return self._end - self._start
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What the buffer takes."""
+        return len(self._view)
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._view) > _KEPT_BYTES:
+                self._view = memoryview(bytearray(_KEPT_BYTES))
+        elif self._start and self._start + self._needed > len(self._view):
+            held = self._end - self._start
+            self._view[:held] = self._view[self._start : self._end]
+            self._start, self._end = 0, held
+        if self._end == len(self._view):  # it grows with what arrives, not with what is announced
+            larger = memoryview(bytearray(max(2 * len(self._view), min(self._needed, 4 * len(self._view)))))
+            larger[: self._end] = self._view
+            self._view = larger
+        return self._view[self._end :]
+
+    def received(self, count: int) -> Iterator[Frame]:
+        """So many bytes are in the room that was given; the frames that are whole now, one after the other."""
+        filled = self._end + count == len(self._view)
+        self._end += count
+        view, end, place = self._view, self._end, self._start
+        try:
+            while end - place >= HEADER_BYTES:
+                version, command, correlation, length = _unpack_from(view, place)
+                if version != VERSION:
+                    raise ProtocolError(_wrong_version(bytes(view[place : place + HEADER_BYTES])))
+                if length > self._max:
+                    raise ProtocolError(
+                        f"a frame of {format_size(length)} is too large; the limit is {format_size(self._max)} "
+                        "(max_frame_bytes)",
+                        correlation,
+                    )
+                following = place + HEADER_BYTES + length
+                if following > end:
+                    self._needed = HEADER_BYTES + length
+                    return
+                body = view[place + HEADER_BYTES : following]
+                place = following
+                yield command, correlation, body
+            self._needed = HEADER_BYTES
+        finally:
+            self._start = place
+            if filled and place == end and len(view) < _KEPT_BYTES:
+                self._view, self._start, self._end = memoryview(bytearray(2 * len(view))), 0, 0
+
+
+def _wrong_version(start: bytes) -> str:
+    if start[:1].isalpha() or start[:1] == b"\x16":
+        return (
+            f"this is the native port of Penstock, and {start!r} is no frame of its protocol: "
+            "HTTP, TLS and text are spoken elsewhere"
+        )
+    return f"version {start[0]} of the native protocol is not known here; this is version {VERSION}"

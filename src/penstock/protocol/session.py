@@ -1,0 +1,85 @@
+"""The bodies of everything beside publishing and consuming: the handshake, reading, and calls by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.model.events import Event
+from penstock.protocol.consuming import Rows
+
+
+class Hello(msgspec.Struct):
+    """The first frame of a connection: who is there, and what it speaks."""
+
+    versions: list[int]
+    client: str = ""
+    token: str | None = None
+
+
+class Welcome(msgspec.Struct):
+    """The reply to it: what the server is, and what it allows."""
+
+    version: int
+    server: str
+    broker: str
+    """The broker's identity, which a restart does not change."""
+    epoch: int
+    """Grows with every start of the broker."""
+    sync: str
+    """What stands behind an acknowledgement: `always` means that it is on disk."""
+    idle_timeout_s: float
+    """A connection on which the server hears nothing for so long is closed: PING earlier."""
+    limits: dict[str, int]
+    """The largest value, key, headers, batch and frame, in bytes."""
+
+
+class Goodbye(msgspec.Struct):
+    """The server is about to close, or closes this connection."""
+
+    reason: str
+
+
+class Read(msgspec.Struct):
+    """A page of a log, from one partition; ask for the next with the offset that the reply gives."""
+
+    topic: str
+    partition: int
+    offset: int = 0
+    end: int | None = None
+    from_time_us: int | None = None
+    to_time_us: int | None = None
+    limit: int | None = None
+    include_deleted: bool = False
+    replay: bool = False
+    """Leave out what was cancelled, purged or redriven."""
+    form: str = "rows"
+    """`rows`, `arrow` (an Arrow IPC stream) or `events`."""
+
+
+class Page(msgspec.Struct, array_like=True, gc=False):
+    """The reply: what was found, and where to go on; `next_offset` is nil at the end."""
+
+    rows: list[Rows] = []
+    arrow: bytes | None = None
+    events: list[Event] = []
+    next_offset: int | None = None
+    count: int = 0
+    """How many messages or events."""
+
+
+class Call(msgspec.Struct, array_like=True):
+    """An operation by its name, with its arguments by theirs."""
+
+    operation: str
+    arguments: dict[str, Any] = {}
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_hello = msgspec.msgpack.Decoder(Hello).decode
+decode_welcome = msgspec.msgpack.Decoder(Welcome).decode
+decode_goodbye = msgspec.msgpack.Decoder(Goodbye).decode
+decode_read = msgspec.msgpack.Decoder(Read).decode
+decode_page = msgspec.msgpack.Decoder(Page).decode
+decode_call = msgspec.msgpack.Decoder(Call).decode

@@ -1,0 +1,1 @@
+"""The server: a broker behind listeners, and what it needs to run unattended."""

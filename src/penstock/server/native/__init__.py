@@ -1,0 +1,1 @@
+"""The listener of the native protocol: frames in, broker operations, frames out."""

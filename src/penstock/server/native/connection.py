@@ -1,0 +1,197 @@
+"""One connection: its bytes, its limits, and the way of every reply. What requests mean is in `requests`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
+from penstock.protocol.failures import encode_failure
+from penstock.protocol.frames import ERROR, REPLY, VERSION, Command, FrameReader, ProtocolError, frame
+from penstock.protocol.session import Goodbye, encode
+
+if TYPE_CHECKING:
+    from penstock.server.native.listener import NativeListener
+
+_log = logging.getLogger("penstock.server")
+_OPEN_REQUESTS_MAX = 2000  # of one connection, beside those that wait for messages; then it is not read from
+_LARGE_BYTES = 1 << 20  # unfinished requests below this are not counted
+Handler = Callable[[int, memoryview], None]
+_names = {int(command): command.name for command in Command}
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Reads frames, hands them to their handlers, and writes the replies of one turn of the loop together."""
+
+    def __init__(self, listener: NativeListener) -> None:
+        self._listener = listener
+        self._loop = listener.loop
+        self._reader = FrameReader(listener.config.max_frame_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._replies: list[bytes] = []
+        self._open_requests = 0
+        self._reading = True
+        self._counted_bytes = 0
+        self.greeted = False
+        self.writable = True
+        self.closed = False
+        self.heard_s = self._loop.time()
+        self.peer = "?"
+        self.handlers: dict[int, Handler] = {}
+        self.on_writable: Callable[[], None] = _nothing
+        self.on_closed: Callable[[], None] = _nothing
+
+    # What asyncio tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no class of asyncio
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "?")
+        self._listener.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard_s = self._loop.time()
+        handlers = self.handlers
+        try:
+            for command, correlation, body in self._reader.received(nbytes):
+                handler = handlers.get(command)
+                if handler is None:
+                    handler = self._unknown(command, correlation)
+                self._open_requests += 1
+                try:
+                    handler(correlation, body)
+                except PenstockError as error:
+                    self.refuse(correlation, error)
+                except msgspec.MsgspecError as error:
+                    self.refuse(correlation, InvalidArgument(f"the body of {_names[command]}: {error}"))
+                except Exception as error:  # noqa: BLE001 - a bug of ours is no reason to leave a client waiting
+                    _log.exception("a request failed", extra={"peer": self.peer, "command": _names[command]})
+                    self.refuse(correlation, error)
+        except ProtocolError as error:
+            self.close(error)
+        if self._open_requests >= _OPEN_REQUESTS_MAX:
+            self._pause_or_resume()
+        self._count_unfinished()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._pause_or_resume()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._pause_or_resume()
+        self.on_writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._listener.buffered_bytes -= self._counted_bytes
+        self._listener.gone(self)
+        self.on_closed()
+
+    # Requests and replies.
+
+    def answer(self, reply: bytes) -> None:
+        """The reply to a request; every request is answered, refused or ended, once."""
+        self.end()
+        self.send(reply)
+
+    def refuse(self, correlation: int, error: BaseException) -> None:
+        """The reply to a request that failed."""
+        self.end()
+        self.send(frame(ERROR, correlation, encode_failure(error)))
+
+    def end(self) -> None:
+        """A request is done for now: one without a reply, or one that waits for messages."""
+        self._open_requests -= 1
+        if not self._reading and self._open_requests == _OPEN_REQUESTS_MAX // 2:
+            self._pause_or_resume()
+
+    def begin(self) -> None:
+        """A request that waited goes on."""
+        self._open_requests += 1
+
+    def reply(self, command: int, correlation: int, body: bytes) -> None:
+        """Reply to a request that was under way."""
+        self.answer(frame(command | REPLY, correlation, body))
+
+    def send(self, data: bytes) -> None:
+        """Send a frame with the others of this turn of the loop."""
+        if self.closed:
+            return
+        if not self._replies:
+            self._loop.call_soon(self._flush)
+        self._replies.append(data)
+
+    def _flush(self) -> None:
+        replies, self._replies = self._replies, []
+        if not self.closed and self._transport is not None:
+            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is owed to the client."""
+        return not self._open_requests and not self._replies
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Say why, and close once everything that was said has gone out."""
+        if self.closed or self._transport is None or self._transport.is_closing():
+            return
+        if error is not None:
+            correlation = error.correlation if isinstance(error, ProtocolError) else 0
+            self.send(frame(ERROR, correlation, encode_failure(error)))
+        if self._replies:
+            self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def say_goodbye(self, reason: str) -> None:
+        """The server is about to close."""
+        self.send(frame(Command.GOODBYE, 0, encode(Goodbye(reason))))
+
+    # Limits.
+
+    def _unknown(self, command: int, correlation: int) -> Handler:
+        if not self.greeted:
+            raise ProtocolError("the first frame of a connection is HELLO", correlation)
+
+        def refuse(correlation: int, body: memoryview) -> None:
+            raise InvalidArgument(f"there is no command {command:#04x} in version {VERSION} of the protocol")
+
+        return refuse
+
+    def _pause_or_resume(self) -> None:
+        """Read on while replies go out and not too many are owed: who does not listen is not served further."""
+        wanted = self.writable and self._open_requests < _OPEN_REQUESTS_MAX
+        if wanted != self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _count_unfinished(self) -> None:
+        held = self._reader.unfinished_bytes
+        counted = held if held > _LARGE_BYTES else 0
+        if counted != self._counted_bytes:
+            self._listener.buffered_bytes += counted - self._counted_bytes
+            self._counted_bytes = counted
+            if self._listener.buffered_bytes > self._listener.config.max_buffered_bytes:
+                self.close(Overloaded("too many large requests are under way at once (max_buffered_bytes): try later"))
+
+
+def _nothing() -> None:
+    pass

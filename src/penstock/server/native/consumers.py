@@ -1,0 +1,237 @@
+"""The consumers of one connection: they receive when asked, or are pushed to; they go when the connection goes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.broker.consuming import Consuming, Delivered, Leased
+from penstock.delivery.offsets import Offsets, from_range
+from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
+from penstock.protocol.consuming import (
+    Settle,
+    Subscribe,
+    Subscribed,
+    decode_cancel,
+    decode_consumer,
+    decode_push,
+    decode_receive,
+    decode_settle,
+    decode_subscribe,
+    encode,
+    ranges_of,
+)
+from penstock.protocol.failures import encode_failure
+from penstock.protocol.frames import ERROR, REPLY, Command, frame
+from penstock.server.native.delivering import Deliverer
+
+if TYPE_CHECKING:
+    from penstock.journal import Commit
+    from penstock.model.errors import LeaseLost
+    from penstock.server.native.connection import Connection, Handler
+    from penstock.server.native.listener import NativeListener
+
+_CONSUMERS_MAX = 10_000
+_SETTLED_MAX = 100_000  # messages that one request may name
+_DONE = encode(())
+
+Outcome = tuple["Commit | None", "LeaseLost | None"]
+
+
+class Consumers:
+    """Handles every request that is about consuming."""
+
+    def __init__(self, listener: NativeListener, connection: Connection) -> None:
+        self._listener = listener
+        self._connection = connection
+        self._engine = listener.broker.engine
+        self._deliverers: dict[int, Deliverer] = {}
+        self._numbers = itertools.count(1)
+        self._joining = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        """The handler of each command."""
+        return {
+            Command.SUBSCRIBE: self._subscribe,
+            Command.UNSUBSCRIBE: self._unsubscribe,
+            Command.RECEIVE: self._receive,
+            Command.CANCEL: self._cancel,
+            Command.PUSH: self._push,
+            Command.TAKEN: self._taken,
+            Command.ACK: self._ack,
+            Command.EXTEND: self._extend,
+            Command.RELEASE: self._release,
+            Command.FAIL: self._fail,
+            Command.KILL: self._kill,
+            Command.HEARTBEAT: self._heartbeat,
+        }
+
+    def push_all(self) -> None:
+        """The connection takes more: go on with those who are pushed to."""
+        for deliverer in self._deliverers.values():
+            deliverer.push()
+
+    def close(self) -> None:
+        """The connection is gone: what its consumers hold is given back."""
+        for deliverer in self._deliverers.values():
+            deliverer.close()
+        self._deliverers.clear()
+
+    # Coming and going.
+
+    def _subscribe(self, correlation: int, body: memoryview) -> None:
+        request = decode_subscribe(body)
+        if len(self._deliverers) + self._joining >= _CONSUMERS_MAX:
+            raise Overloaded(f"a connection has at most {_CONSUMERS_MAX} consumers")
+        self._joining += 1
+        self._listener.in_thread(
+            partial(self._join, request),
+            partial(self._joined, correlation, request),
+            partial(self._not_joined, correlation),
+        )
+
+    def _join(self, request: Subscribe) -> Consuming[Delivered]:
+        return Consuming(
+            self._engine,
+            Delivered,
+            None,
+            request.topics,
+            request.group,
+            mode=request.mode,
+            max_in_flight=request.max_in_flight,
+            visibility_timeout=request.visibility_timeout,
+            session_timeout=request.session_timeout,
+            start=request.start,
+            name=request.name,
+        )
+
+    def _joined(self, correlation: int, request: Subscribe, consuming: Consuming[Delivered]) -> None:
+        self._joining -= 1
+        if self._connection.closed:
+            consuming.close()
+            return
+        number = next(self._numbers)
+        deliverer = Deliverer(self._listener, self._connection, number, consuming, request.autoack)
+        self._deliverers[number] = deliverer
+        self._connection.reply(Command.SUBSCRIBE, correlation, encode(Subscribed(number, consuming.name)))
+
+    def _not_joined(self, correlation: int, error: BaseException) -> None:
+        self._joining -= 1
+        self._connection.refuse(correlation, error)
+
+    def _unsubscribe(self, correlation: int, body: memoryview) -> None:
+        number = decode_consumer(body).consumer
+        commit = self._find(number).close()
+        del self._deliverers[number]
+        self._reply_after(commit, Command.UNSUBSCRIBE, correlation)
+
+    def _heartbeat(self, correlation: int, body: memoryview) -> None:
+        self._find(decode_consumer(body).consumer).consuming.heartbeat()
+        self._connection.reply(Command.HEARTBEAT, correlation, _DONE)
+
+    # Receiving.
+
+    def _receive(self, correlation: int, body: memoryview) -> None:
+        request = decode_receive(body)
+        self._find(request.consumer).receive(correlation, request)
+
+    def _cancel(self, _: int, body: memoryview) -> None:
+        request = decode_cancel(body)
+        self._connection.end()
+        deliverer = self._deliverers.get(request.consumer)
+        if deliverer is not None:
+            deliverer.cancel(request.correlation)
+
+    def _push(self, correlation: int, body: memoryview) -> None:
+        request = decode_push(body)
+        if not 0 <= request.window <= 1_000_000:
+            raise InvalidArgument(f"{request.window} is not a window: give 0 to 1,000,000 messages")
+        deliverer = self._find(request.consumer)
+        self._connection.reply(Command.PUSH, correlation, _DONE)
+        deliverer.set_window(request.window)
+
+    def _taken(self, _: int, body: memoryview) -> None:
+        request = decode_settle(body)
+        self._connection.end()
+        deliverer = self._deliverers.get(request.consumer)
+        if deliverer is not None:
+            deliverer.taken(self._leased(deliverer, request))
+
+    # What becomes of messages.
+
+    def _ack(self, correlation: int, body: memoryview) -> None:
+        request = decode_settle(body)
+        deliverer = self._find(request.consumer)
+        self._settled(Command.ACK, correlation, deliverer.consuming.ack(self._leased(deliverer, request)))
+
+    def _extend(self, correlation: int, body: memoryview) -> None:
+        request = decode_settle(body)
+        if request.seconds is None:
+            raise InvalidArgument("say for how many seconds to extend")
+        deliverer = self._find(request.consumer)
+        _, lost = deliverer.consuming.extend(self._leased(deliverer, request), request.seconds)
+        self._settled(Command.EXTEND, correlation, (None, lost))
+
+    def _release(self, correlation: int, body: memoryview) -> None:
+        request = decode_settle(body)
+        deliverer = self._find(request.consumer)
+        self._settled(Command.RELEASE, correlation, deliverer.consuming.release(self._leased(deliverer, request)))
+
+    def _fail(self, correlation: int, body: memoryview) -> None:
+        request = decode_settle(body)
+        deliverer = self._find(request.consumer)
+        leased = self._leased(deliverer, request)
+        self._settle_in_thread(
+            Command.FAIL, correlation, lambda: deliverer.consuming.fail(leased, request.reason, request.seconds)
+        )
+
+    def _kill(self, correlation: int, body: memoryview) -> None:
+        request = decode_settle(body)
+        deliverer = self._find(request.consumer)
+        leased = self._leased(deliverer, request)
+        self._settle_in_thread(Command.KILL, correlation, lambda: deliverer.consuming.kill(leased, request.reason))
+
+    def _settle_in_thread(self, command: Command, correlation: int, act: Callable[[], Outcome]) -> None:
+        """What may have to copy messages to the dead letters does not keep the loop waiting."""
+        self._listener.in_thread(
+            act, partial(self._settled, command, correlation), partial(self._connection.refuse, correlation)
+        )
+
+    def _settled(self, command: Command, correlation: int, outcome: Outcome) -> None:
+        commit, lost = outcome
+        self._reply_after(commit, command, correlation, lost)
+
+    def _reply_after(
+        self, commit: Commit | None, command: Command, correlation: int, lost: LeaseLost | None = None
+    ) -> None:
+        reply = (
+            frame(command | REPLY, correlation, _DONE)
+            if lost is None
+            else frame(ERROR, correlation, encode_failure(lost))
+        )
+        self._listener.commits.reply_after(commit, self._connection, correlation, reply)
+
+    def _leased(self, deliverer: Deliverer, request: Settle) -> Leased:
+        named: list[tuple[str, int, int, Offsets]] = []
+        count = 0
+        for held in request.held:
+            try:
+                ranges = list(ranges_of(held.runs))
+            except ValueError as error:
+                raise InvalidArgument(str(error)) from error
+            count += sum(map(len, ranges))
+            if count > _SETTLED_MAX:
+                raise InvalidArgument(f"one request settles at most {_SETTLED_MAX:,} messages")
+            offsets = from_range(ranges[0].start, ranges[0].stop) if ranges else Offsets()
+            for others in ranges[1:]:
+                offsets.add_range(others.start, others.stop)
+            named.append((held.topic, held.partition, held.lease, offsets))
+        return deliverer.consuming.find_leased(named)
+
+    def _find(self, number: int) -> Deliverer:
+        deliverer = self._deliverers.get(number)
+        if deliverer is None:
+            raise ConsumerNotFound(f"this connection has no consumer {number}: subscribe first")
+        return deliverer

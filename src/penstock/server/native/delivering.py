@@ -1,0 +1,318 @@
+"""Messages on their way to one consumer: fetched when there is room for them, packed as columns, sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from penstock.broker.consuming import Consuming, Delivered, Leased, hold_unseen
+from penstock.broker.waiting import Waiter
+from penstock.delivery.group import Pick
+from penstock.delivery.offsets import Offsets
+from penstock.model.errors import PenstockError
+from penstock.model.options import duration, optional, whole
+from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
+from penstock.protocol.frames import REPLY, Command, frame
+
+if TYPE_CHECKING:
+    from penstock.broker.topic_delivery import TopicDelivery
+    from penstock.journal import Commit
+    from penstock.server.native.connection import Connection
+    from penstock.server.native.listener import NativeListener
+
+_log = logging.getLogger("penstock.server")
+_REPLY_BYTES = 8 << 20
+_PUSH_BYTES = 1 << 20
+_PUSH_MESSAGES = 1000
+_EMPTY = encode(Delivery([]))
+
+Fetched = tuple["TopicDelivery", list[Pick]]
+
+
+class _Packed:
+    """Messages ready to be sent, once what they wait for is committed."""
+
+    __slots__ = ("commit", "given_back", "leased", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[Rows] = []
+        self.leased = Leased()
+        self.given_back = 0
+        self.commit: Commit | None = None
+
+
+Then = Callable[[_Packed, BaseException | None], None]
+
+
+class _Receiving:
+    """A consumer's request that waits for its first message."""
+
+    __slots__ = ("timer", "waiter")
+
+    def __init__(self, waiter: Waiter, timer: asyncio.TimerHandle) -> None:
+        self.waiter = waiter
+        self.timer = timer
+
+
+class Deliverer:
+    """One consumer of a connection."""
+
+    def __init__(
+        self,
+        listener: NativeListener,
+        connection: Connection,
+        number: int,
+        consuming: Consuming[Delivered],
+        autoack: bool,
+    ) -> None:
+        self._listener = listener
+        self._loop = listener.loop
+        self._engine = listener.broker.engine
+        self._connection = connection
+        self._number = number
+        self.consuming = consuming
+        self._autoack = autoack
+        self._window = 0  # how many messages may be on the way to a client that is pushed to
+        self._untaken = 0  # pushed, and waiting at the client for somebody to take them
+        self._pushing: Waiter | None = None  # waits for something to push
+        self._packing = False  # whether something to push is being read
+        self._receiving: dict[int, _Receiving] = {}  # by correlation
+        self._message_bytes = 256.0  # how long messages have been lately
+
+    # When the client asks.
+
+    def receive(self, correlation: int, request: Receive) -> None:
+        """Reply with messages: at once, or when there are some, or with none when the time is over."""
+        wanted = self._affordable(whole(1, 1_000_000)(request.max_messages), _REPLY_BYTES)
+        wait_s = duration()(request.wait_s)
+        visibility_s = optional(duration(0.001))(request.visibility_s)
+        waiter = Waiter(self.consuming.seats, wanted, visibility_s, partial(self._wake, correlation))
+        with self._engine.lock:
+            found = self.consuming.fetch(wanted, visibility_s)
+            if found is None and wait_s > 0:
+                self._engine.deliveries.wait(waiter, self.consuming.seats)
+        if found is not None:
+            self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
+        elif wait_s <= 0:
+            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
+        else:
+            timer = self._loop.call_later(min(wait_s, 1e6), self._stop_receiving, correlation)
+            self._receiving[correlation] = _Receiving(waiter, timer)
+            self._connection.end()  # it waits, which is no work
+
+    def cancel(self, correlation: int) -> None:
+        """The client does not want the reply to a RECEIVE any more, and what it would have got goes to others."""
+        self._stop_receiving(correlation)
+
+    def _wake(self, correlation: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._received, correlation)
+
+    def _received(self, correlation: int) -> None:
+        receiving = self._receiving.pop(correlation, None)
+        if receiving is None:
+            return
+        receiving.timer.cancel()
+        self._stop_waiting(receiving.waiter)
+        self._connection.begin()
+        waiter = receiving.waiter
+        if waiter.picks and waiter.topic is not None:
+            self._pack((waiter.topic, waiter.picks), _REPLY_BYTES, partial(self._reply, correlation))
+            return
+        try:
+            with self._engine.lock:
+                found = self.consuming.fetch(waiter.max_messages, waiter.visibility_s)  # which tells what is wrong
+        except PenstockError as error:
+            self._connection.refuse(correlation, error)
+            return
+        if found is not None:
+            self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
+        else:
+            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
+
+    def _stop_receiving(self, correlation: int) -> None:
+        receiving = self._receiving.pop(correlation, None)
+        if receiving is not None:
+            receiving.timer.cancel()
+            self._give_up(receiving.waiter)
+            self._connection.begin()
+            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
+
+    def _reply(self, correlation: int, packed: _Packed, error: BaseException | None) -> None:
+        if error is not None:
+            self._connection.refuse(correlation, error)
+            return
+        reply = frame(Command.RECEIVE | REPLY, correlation, encode(Delivery(packed.rows)))
+        self._listener.commits.reply_after(packed.commit, self._connection, correlation, reply)
+
+    # When they are pushed.
+
+    def set_window(self, window: int) -> None:
+        """Push while no more than so many messages are on the way."""
+        self._window = window
+        self.push()
+
+    def push(self) -> None:
+        """Send what there is room for; wait for more where there is nothing."""
+        while self._pushing is None and not self._packing and self._connection.writable and not self.consuming.closed:
+            room = self._affordable(self._ahead() - self._untaken, _PUSH_BYTES)
+            if room <= 0:
+                return
+            waiter = Waiter(self.consuming.seats, min(room, _PUSH_MESSAGES), None, self._wake_push)
+            try:
+                with self._engine.lock:
+                    found = self.consuming.fetch(waiter.max_messages, None)
+                    if found is None:
+                        self._engine.deliveries.wait(waiter, self.consuming.seats)
+            except PenstockError as error:
+                self._give_up_pushing(error)
+                return
+            if found is None:
+                self._pushing = waiter
+            else:
+                self._push(found)
+
+    def _wake_push(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._pushable)
+
+    def _pushable(self) -> None:
+        waiter, self._pushing = self._pushing, None
+        if waiter is None:
+            return
+        self._stop_waiting(waiter)
+        if waiter.picks and waiter.topic is not None:
+            self._push((waiter.topic, waiter.picks))
+        self.push()
+
+    def _push(self, found: Fetched) -> None:
+        self._packing = True
+        for pick in found[1]:
+            hold_unseen(pick.lease, Offsets(pick.offsets))
+        self._untaken += sum(len(pick.offsets) for pick in found[1])
+        self._pack(found, _PUSH_BYTES, self._send)
+
+    def _send(self, packed: _Packed, error: BaseException | None) -> None:
+        self._packing = False
+        self._untaken -= packed.given_back
+        if error is not None:
+            self._give_up_pushing(error)
+            return
+        if packed.rows:
+            data = frame(Command.DELIVER, self._number, encode(Delivery(packed.rows, self._ahead())))
+            self._connection.begin()
+            self._listener.commits.reply_after(packed.commit, self._connection, 0, data)
+        self._loop.call_soon(self.push)
+
+    def _ahead(self) -> int:
+        """How many messages may be on the way: few while there are lanes, which must not be overtaken."""
+        return min(self._window, 1) if self._autoack else self.consuming.ahead(self._window)
+
+    def taken(self, leased: Leased) -> None:
+        """The client handed out messages that were pushed: their time begins, and there is room for more."""
+        self._untaken = max(0, self._untaken - leased.count)
+        self.consuming.take(leased)
+        self.push()
+
+    def _give_up_pushing(self, error: BaseException) -> None:
+        """Nothing more can be pushed: a RECEIVE hears the reason, and so does whoever waits for a push."""
+        _log.warning("a subscription ended: %s", error, extra={"consumer": self.consuming.name})
+        self._connection.send(frame(Command.DELIVER, self._number, encode(Delivery([], 0, str(error)))))
+
+    # Both.
+
+    def _affordable(self, wanted: int, limit_bytes: int) -> int:
+        """How many messages to fetch so that they fit, as far as can be known."""
+        return min(wanted, max(1, int(limit_bytes / self._message_bytes)))
+
+    def _pack(self, found: Fetched, limit_bytes: int, then: Then) -> None:
+        """Read what was leased, in a thread if that takes a while, and go on with it as columns."""
+
+        def go_on(packed: _Packed) -> None:
+            if self.consuming.closed:
+                self.consuming.give_back(*found)
+            then(packed, None)
+
+        def stop(error: BaseException) -> None:
+            self.consuming.give_back(*found)
+            then(_Packed(), error)
+
+        if self.consuming.must_read_segments(*found):
+            self._listener.in_thread(partial(self._read, found, limit_bytes), go_on, stop)
+            return
+        try:
+            packed = self._read(found, limit_bytes)
+        except PenstockError as error:
+            stop(error)
+        else:
+            go_on(packed)
+
+    def _read(self, found: Fetched, limit_bytes: int) -> _Packed:
+        """The columns; what does not fit is given back."""
+        delivery, picks = found
+        packed = _Packed()
+        left = limit_bytes
+        too_many: list[Pick] = []
+        kept = packed.leased.by_topic.setdefault(delivery.topic.name, [])
+        for pick in picks:
+            lease = pick.lease
+            for offsets, timestamps_us, batch in self.consuming.rows(delivery, lease, pick.offsets):
+                fitting = _fitting(batch.values, left, first=not packed.rows)
+                if fitting < len(offsets):
+                    too_many.append(Pick(lease, pick.lane, Offsets(offsets[fitting:])))
+                    left = 0
+                    if not fitting:
+                        continue
+                    batch, offsets = batch.slice(0, fitting), offsets[:fitting]  # noqa: PLW2901 - the rest goes back
+                rows = rows_of(delivery.topic.name, lease.partition, offsets, timestamps_us[:fitting], batch)
+                rows.lease, rows.visibility_s = lease.id, lease.visibility_s
+                if lease.again:
+                    rows.again = {offset: lease.again[offset] for offset in offsets if offset in lease.again}
+                packed.rows.append(rows)
+                packed.leased.count += len(offsets)
+                left -= len(rows.payload)
+                if self._autoack:
+                    kept.append((lease, Offsets(offsets)))
+        if packed.leased.count:
+            self._message_bytes += 0.5 * ((limit_bytes - left) / packed.leased.count - self._message_bytes)
+        if too_many:
+            packed.given_back = sum(len(pick.offsets) for pick in too_many)
+            self.consuming.give_back(delivery, too_many)
+        if self._autoack and packed.rows:
+            packed.commit, lost = self.consuming.ack(packed.leased)
+            if lost is not None:
+                raise lost
+        return packed
+
+    def _stop_waiting(self, waiter: Waiter) -> None:
+        with self._engine.lock:
+            self._engine.deliveries.stop_waiting(waiter, self.consuming.seats)
+
+    def _give_up(self, waiter: Waiter) -> None:
+        """Wait no longer; what came at the last moment goes back."""
+        self._stop_waiting(waiter)
+        if waiter.topic is not None:
+            self.consuming.give_back(waiter.topic, waiter.picks)
+
+    def close(self) -> Commit | None:
+        """Give back what is held, and leave the group."""
+        for correlation in list(self._receiving):
+            self._stop_receiving(correlation)
+        waiter, self._pushing = self._pushing, None
+        if waiter is not None:
+            self._give_up(waiter)
+        return self.consuming.close()
+
+
+def _fitting(values: list[bytes], room_bytes: int, first: bool) -> int:
+    """How many of the values fit; the very first always does."""
+    lengths = list(map(len, values))
+    if sum(lengths) <= room_bytes:
+        return len(values)
+    fitting = sum(1 for total in accumulate(lengths) if total <= room_bytes)
+    return max(fitting, 1 if first else 0)

@@ -1,0 +1,120 @@
+"""Keeping what is in hand, and settling it: extensions and acks, each for many messages at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from penstock.model.errors import LeaseLost
+from penstock.worker.surface import Consumer, Held
+
+logger = logging.getLogger("penstock.worker")
+
+
+class Work:
+    """A message in hand."""
+
+    __slots__ = ("lease_s", "message", "settling", "task")
+
+    def __init__(self, message: Held, lease_s: float) -> None:
+        self.message = message
+        self.lease_s = lease_s
+        self.settling = False  # its handler has ended
+        self.task: asyncio.Task[None]
+
+
+class Keeper:
+    """Extends the leases of what is in hand: all that last equally long together, every third of that time."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._works: dict[float, set[Work]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def add(self, work: Work) -> None:
+        """Its handler begins."""
+        works = self._works.get(work.lease_s)
+        if works is None:
+            works = self._works[work.lease_s] = set()
+            self._tasks.append(asyncio.create_task(self._keep(works, work.lease_s)))
+        works.add(work)
+
+    def remove(self, work: Work) -> None:
+        """Its handler has ended."""
+        works = self._works.get(work.lease_s)
+        if works is not None:
+            works.discard(work)
+
+    def close(self) -> None:
+        """Nothing is in hand any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _keep(self, works: set[Work], lease_s: float) -> None:
+        while True:
+            await asyncio.sleep(lease_s / 3)
+            if works:
+                await self._extend(works, lease_s)
+
+    async def _extend(self, works: set[Work], lease_s: float) -> None:
+        asked = list(works)
+        try:
+            await self._consumer.extend([work.message for work in asked], lease_s)
+        except LeaseLost as error:
+            lost = _named(error)
+            for work in asked:
+                if work in works and (not lost or str(work.message.id) in lost):
+                    works.discard(work)
+                    logger.warning(
+                        "%s is not held any more while its handler runs: it may be handled twice", work.message.id
+                    )
+        except Exception as error:  # noqa: BLE001 - it is tried again at the next third
+            logger.warning("the leases of %d messages were not extended: %s", len(asked), error)
+
+
+class Acks:
+    """Acks what is done: whatever ends while one ack is on its way goes together into the next."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._waiting: list[tuple[Held, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def ack(self, message: Held) -> asyncio.Future[None]:
+        """Done when that is durable, with LeaseLost if it was not held any more."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((message, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._send())
+        return future
+
+    async def _send(self) -> None:
+        while self._waiting:
+            some, self._waiting = self._waiting, []
+            try:
+                await self._consumer.ack([message for message, _ in some])
+            except LeaseLost as error:
+                lost = _named(error)
+                _answer(((future, str(message.id) in lost or not lost) for message, future in some), error)
+            except Exception as error:  # noqa: BLE001 - told to whoever waits for it
+                _answer(((future, True) for _, future in some), error)
+            else:
+                for _, future in some:
+                    if not future.done():
+                        future.set_result(None)
+        self._task = None
+
+
+def _named(error: LeaseLost) -> set[str]:
+    """The ids of what was lost; none if all of it was."""
+    return set(map(str, error.ids))
+
+
+def _answer(futures: Iterable[tuple[asyncio.Future[None], bool]], error: Exception) -> None:
+    for future, failed in futures:
+        if not future.done():
+            if failed:
+                future.set_exception(error)
+            else:
+                future.set_result(None)

@@ -1,0 +1,182 @@
+"""One consumer of a subscription and what it has in hand: takes a message when a handler is free, and settles it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+
+from penstock.model.errors import LeaseLost
+from penstock.worker.leases import Acks, Keeper, Work
+from penstock.worker.subscription import Subscription
+from penstock.worker.surface import Consumer
+from penstock.worker.threads import Threads
+from penstock.worker.verdict import Discard, TookTooLong, Verdict, judge, reason_of
+
+logger = logging.getLogger("penstock.worker")
+
+_WAIT_S = 20.0
+_HEARTBEAT_S = 10.0
+_CANCEL_S = 3.0
+_CLOSE_S = 5.0
+
+
+class Slots:
+    """How many messages more a subscription may have in hand."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._given = asyncio.Event()
+
+    async def free(self) -> int:
+        """How many are free, once there is one."""
+        while self._free == 0:
+            self._given.clear()
+            await self._given.wait()
+        return self._free
+
+    def take(self) -> None:
+        """One message more is in hand."""
+        self._free -= 1
+
+    def give(self) -> None:
+        """One is done with."""
+        self._free += 1
+        self._given.set()
+
+
+class Session:
+    """From the making of a consumer to its end."""
+
+    def __init__(self, subscription: Subscription, consumer: Consumer, slots: Slots, threads: Threads | None) -> None:
+        self._subscription = subscription
+        self._consumer = consumer
+        self._slots = slots
+        self._threads = threads
+        self._works: set[Work] = set()
+        self._keeper = Keeper(consumer)
+        self._acks = Acks(consumer)
+        self._idle = asyncio.Event()  # nothing is in hand, or it is given up
+        self._idle.set()
+        self._stopping = False
+
+    async def pump(self) -> None:
+        """Receive for as long as nobody cancels it; what was received is in hand by then, or given back."""
+        beating = asyncio.create_task(self._beat()) if self._subscription.mode == "assigned" else None
+        try:
+            while True:
+                free = await self._slots.free()
+                for message in await self._consumer.receive(free, wait=_WAIT_S):
+                    work = Work(message, self._subscription.visibility_s or message.lease.visibility_s)
+                    self._slots.take()
+                    self._works.add(work)
+                    self._idle.clear()
+                    work.task = asyncio.create_task(self._work(work))
+        finally:
+            if beating is not None:
+                beating.cancel()
+
+    async def finish(self) -> None:
+        """Wait for what is in hand, then leave the group; leaving gives back what it holds."""
+        await self._idle.wait()
+        self._keeper.close()
+        try:
+            await asyncio.wait_for(self._consumer.close(), _CLOSE_S)
+        except Exception as error:  # noqa: BLE001 - what it holds comes again when its lease runs out
+            logger.warning("%s: closing the consumer: %s", self._subscription.name, reason_of(error))
+
+    def stop_handlers(self) -> None:
+        """Cancel what still runs and give back its messages; a thread runs on, and its message comes again."""
+        self._stopping = True
+        for work in self._works:
+            if not work.settling:
+                work.task.cancel()
+        asyncio.get_running_loop().call_later(_CANCEL_S, self._idle.set)
+
+    async def _beat(self) -> None:
+        """Be heard also while all handlers are busy for long."""
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            with contextlib.suppress(Exception):  # receiving tells what is wrong
+                await self._consumer.heartbeat()
+
+    async def _work(self, work: Work) -> None:
+        error: BaseException | None = None
+        if self._subscription.auto_extend:
+            self._keeper.add(work)
+        try:
+            await self._handle(work)
+        except (Exception, SystemExit, asyncio.CancelledError) as raised:  # noqa: BLE001 - judged below
+            error = raised
+        work.settling = True
+        self._keeper.remove(work)
+        try:
+            if isinstance(error, asyncio.CancelledError) and self._stopping:
+                verdict = Verdict("release")
+            else:
+                verdict = judge(error, work.message, self._subscription)
+            _tell(work, verdict, error)
+            await self._settle(work, verdict)
+        except LeaseLost:
+            logger.warning("%s was not held any more when its handler ended: it may be handled twice", work.message.id)
+        except Exception as refused:  # noqa: BLE001 - the worker goes on, and the message comes again
+            logger.warning("%s could not be settled, and comes again: %s", work.message.id, reason_of(refused))
+        finally:
+            self._works.discard(work)
+            if not self._works:
+                self._idle.set()
+            if isinstance(error, TookTooLong) and error.thread is not None:
+                error.thread.add_done_callback(lambda _: self._slots.give())  # the thread is busy until then
+            else:
+                self._slots.give()
+
+    async def _handle(self, work: Work) -> None:
+        retries, timeout_s = self._subscription.retries, self._subscription.timeout_s
+        if retries is not None and work.message.failures >= retries:
+            raise Discard(f"it had failed {work.message.failures} times when it came here")
+        handler, argument = self._subscription.handler, work.message
+        if self._threads is not None:
+            thread = self._threads.call(handler, argument)
+            done, _ = await asyncio.wait([thread], timeout=timeout_s)
+            if timeout_s is not None and not done:
+                raise TookTooLong(timeout_s, thread)
+            result, error = thread.result()
+            if error is not None:
+                raise error
+        else:
+            result = handler(argument)
+        if inspect.isawaitable(result):
+            limit = asyncio.timeout(timeout_s)
+            try:
+                async with limit:
+                    await result
+            except TimeoutError:
+                if timeout_s is not None and limit.expired():
+                    raise TookTooLong(timeout_s) from None
+                raise
+
+    async def _settle(self, work: Work, verdict: Verdict) -> None:
+        message = work.message
+        match verdict.act:
+            case "ack":
+                await self._acks.ack(message)
+            case "release":
+                await message.release()
+            case "kill":
+                await message.kill(verdict.reason)
+            case _:
+                await message.fail(verdict.reason, verdict.delay_s)
+
+
+def _tell(work: Work, verdict: Verdict, error: BaseException | None) -> None:
+    if verdict.act == "ack":
+        return
+    said = {
+        "release": "%s is given back",
+        "kill": "%s goes to the dead letters: %s",
+        "fail": "%s failed: %s",
+    }[verdict.act]
+    level = logging.ERROR if verdict.traceback else logging.INFO if verdict.act == "release" else logging.WARNING
+    facts = (work.message.id,) if verdict.act == "release" else (work.message.id, verdict.reason)
+    logger.log(level, said, *facts, exc_info=error if verdict.traceback else None)

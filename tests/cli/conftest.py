@@ -1,0 +1,24 @@
+"""Fixtures of the command line's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import TARGETS, Command, on_directory
+
+
+@pytest.fixture(params=TARGETS)
+def command(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Command]:
+    """The command line on a fresh broker, once for each target."""
+    with TARGETS[request.param](tmp_path / "data") as made:
+        yield made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Command]:
+    """The command line on a fresh directory."""
+    with on_directory(tmp_path / "data") as made:
+        yield made

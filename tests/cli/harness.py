@@ -1,0 +1,111 @@
+"""Runs the command line against every target that it has: inside this process, as a process, in a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
+
+PENSTOCK = str(Path(sys.executable).with_name("penstock"))
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """`penstock` with the options of one target."""
+
+    def __init__(self, options: dict[str, str], opened: Callable[[], Any]) -> None:
+        self.environment = options
+        self.open = opened
+        """The same broker as Python sees it, to prepare and to check; only while no command runs."""
+
+    def __call__(self, *arguments: object, stdin: str | bytes | None = None) -> Done:
+        """Run a command inside this process."""
+        result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin, env=self.environment)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def ok(self, *arguments: object, stdin: str | bytes | None = None) -> str:
+        """What a command prints that must succeed."""
+        done = self(*arguments, stdin=stdin)
+        assert done.code == 0, done
+        return done.out
+
+    def refused(self, *arguments: object, code: int = 1, stdin: str | None = None) -> str:
+        """The one line that a command says that must not succeed."""
+        done = self(*arguments, stdin=stdin)
+        assert done.code == code, done
+        (line,) = done.err.splitlines()
+        assert line.startswith("error: ") and " (hint: " in line and line.endswith(")"), line
+        return line
+
+    def start(self, *arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command as a process, on which Ctrl-C works as in a terminal."""
+        return subprocess.Popen(
+            [PENSTOCK, *map(str, arguments)],
+            env={**os.environ, **self.environment},
+            preexec_fn=_default_signals,  # noqa: PLW1509 - it only sets a handler
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+        )
+
+    def shell(self, line: str) -> Done:
+        """Run a line of a shell in which `penstock` is known."""
+        path = f"{Path(PENSTOCK).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            env={**os.environ, **self.environment, "PATH": path},
+            preexec_fn=_default_signals,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+def _default_signals() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def on_directory(path: Path) -> Iterator[Command]:
+    """A command line that works on a directory itself."""
+    yield Command({"PENSTOCK_DIR": str(path)}, lambda: penstock.open(path))
+
+
+@contextlib.contextmanager
+def on_server(path: Path) -> Iterator[Command]:
+    """A command line that talks to a server, which is a process of its own."""
+    arguments = ["serve", str(path), "--native-port", "0", "--log-format", "json"]
+    with subprocess.Popen([PENSTOCK, *arguments], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            address = json.loads(server.stderr.readline())["native"]
+            threading.Thread(target=server.stderr.read, daemon=True).start()  # so that its log never fills the pipe
+            yield Command({"PENSTOCK_SERVER": address}, lambda: penstock.connect(address))
+        finally:
+            server.terminate()
+            assert server.wait(60) == 0
+
+
+TARGETS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Command]]] = {
+    "directory": on_directory,
+    "server": on_server,
+}
