@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import TARGETS, Command, on_directory
+from tests.cli.harness import TARGETS, Command, on_directory, on_server
 
 
 @pytest.fixture(params=TARGETS)
@@ -21,4 +21,11 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Command]
 def local(tmp_path: Path) -> Iterator[Command]:
     """The command line on a fresh directory."""
     with on_directory(tmp_path / "data") as made:
+        yield made
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[Command]:
+    """The command line on a fresh server."""
+    with on_server(tmp_path / "data") as made:
         yield made

@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 import yaml
@@ -25,13 +24,6 @@ def orders(command: Command) -> Command:
 def lag(command: Command, group: str = "kitchen") -> int:
     with command.open() as broker:
         return int(broker.group("orders", group).lag)
-
-
-def until(true: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)
 
 
 # The log.
@@ -73,6 +65,16 @@ def test_the_log_is_followed_until_ctrl_c(orders: Command) -> None:
         assert child.wait(60) == 130
         assert lines == [b"orders/0/98 order 98\n", b"orders/0/99 order 99\n"]
         assert (child.stdout.read(), child.stderr.read()) == (b"", b"")
+
+
+def test_following_the_log_sees_what_others_publish(remote: Command) -> None:
+    remote.ok("topic", "create", "orders", "--partitions", 2)
+    with remote.start("consume", "orders", "--follow", "--max", 3, "--from-time", "1m ago", "-o", "raw") as child:
+        assert child.stdout is not None
+        for number in range(3):
+            remote.ok("publish", "orders", number, "--partition", number % 2)
+            assert child.stdout.readline() == f"{number}\n".encode()
+        assert child.wait(60) == 0
 
 
 # Formats.
@@ -210,27 +212,31 @@ def test_a_full_disk_behind_standard_output_acks_nothing(orders: Command) -> Non
     assert lag(orders) == 100
 
 
+def test_unknown_topics_are_refused_and_the_nearest_name_is_told(orders: Command) -> None:
+    assert "'nothing'" in orders.refused("consume", "nothing")
+    assert "did you mean orders?" in orders.refused("consume", "order")
+    assert "did you mean orders?" in orders.refused("consume", "order", "--group", "kitchen")
+    assert "orders has no partition 7" in orders.refused("consume", "orders", 7)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "said", "code"),
+    ("arguments", "said"),
     [
-        (["nothing"], "'nothing'", 1),
-        (["order"], "did you mean orders?", 1),
-        (["nothing", "--group", "kitchen"], "'nothing'", 1),
-        (["orders", 7], "orders has no partition 7", 1),
-        (["orders", "x"], "'PARTITION'", 2),
-        (["orders", "--from-time", "yesterday"], "'yesterday' is not a point in time", 2),
-        (["orders", "--to-time", "3x ago"], "'3x' is not a duration", 2),
-        (["orders", "--from-offset", "-1"], "--from-offset", 2),
-        (["orders", "--max", "0"], "--max", 2),
-        (["orders", "--group", "a b"], "'a b' is not the name of a group", 2),
-        (["orders", "--no-ack"], "--no-ack is for groups", 2),
-        (["orders", "--follow", "--to-time", "now"], "--follow never ends", 2),
-        (["orders", "-g", "k", "--follow", "--no-ack"], "--follow is for a group that goes on", 2),
-        (["orders", "-g", "k", "--follow", "--from-time", "now"], "--follow is for a group that goes on", 2),
-        (["orders", 0, "-g", "k"], "a group gets messages of all partitions", 2),
-        (["orders", "-o", "xml"], "--output", 2),
-        (["orders", "--folow"], "did you mean --follow?", 2),
+        (["x"], "'PARTITION'"),
+        (["--from-time", "yesterday"], "'yesterday' is not a point in time"),
+        (["--to-time", "3x ago"], "'3x' is not a duration"),
+        (["--from-offset", "-1"], "--from-offset"),
+        (["--max", "0"], "--max"),
+        (["--group", "a b"], "'a b' is not the name of a group"),
+        (["--no-ack"], "--no-ack is for groups"),
+        (["--follow", "--to-time", "now"], "--follow never ends"),
+        (["-g", "k", "--follow", "--no-ack"], "--follow is for a group that goes on"),
+        (["-g", "k", "--follow", "--from-time", "now"], "--follow is for a group that goes on"),
+        ([0, "-g", "k"], "a group gets messages of all partitions"),
+        (["-o", "xml"], "--output"),
+        (["--folow"], "did you mean --follow?"),
     ],
 )
-def test_what_makes_no_sense_is_refused(orders: Command, arguments: list[object], said: str, code: int) -> None:
-    assert said in orders.refused("consume", *arguments, code=code)
+def test_what_makes_no_sense_is_refused(local: Command, arguments: list[object], said: str) -> None:
+    local.ok("publish", "orders", "x")
+    assert said in local.refused("consume", "orders", *arguments, code=2)

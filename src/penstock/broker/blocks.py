@@ -103,12 +103,25 @@ class SinglesBlock(LogBlock):
             self.flags = TAGS
             dedupe_window(self.log.topic).remember(single.dedupe_id, self.partition, offset, self.timestamp_us)
         if producer is not None:
-            self.flags = TAGS
-            if self.origins is None:
-                self.origins = []
-            self.origins.append((offset - self.base, producer, sequence))
-            histories(self.log.topic).remember(producer, sequence, IdRun(self.partition, offset, 1))
+            self._remember(producer, sequence, offset, 1)
         return offset
+
+    def add_run(self, singles: list[Single], producer: str | None, sequence: int) -> int:
+        """Take messages in that have nothing but values; the offset of the first."""
+        offset = self.base + self.count
+        self.singles += singles
+        self.count += len(singles)
+        self.log.next_offset = offset + len(singles)
+        if producer is not None:
+            self._remember(producer, sequence, offset, len(singles))
+        return offset
+
+    def _remember(self, producer: str, sequence: int, offset: int, count: int) -> None:
+        self.flags = TAGS
+        if self.origins is None:
+            self.origins = []
+        self.origins.append((offset - self.base, producer, sequence, count))
+        histories(self.log.topic).remember_singles(producer, sequence, self.partition, offset, count)
 
     def encode(self) -> list[bytes]:
         batch = self._batch = batch_of(self.singles)
@@ -128,8 +141,8 @@ class SinglesBlock(LogBlock):
         for row, single in enumerate(self.singles):
             if dedupe is not None and single.dedupe_id is not None:
                 dedupe.forget(single.dedupe_id, self.base + row)
-        for _, producer, sequence in self.origins or ():
-            histories(self.log.topic).forget(producer, sequence)
+        for _, producer, sequence, count in self.origins or ():
+            histories(self.log.topic).forget(producer, sequence, count)
 
 
 class EventsBlock(LogBlock):
@@ -261,5 +274,5 @@ def remember_tags(topic: Topic, run: IdRun, timestamp_us: int, batch: Batch) -> 
             dedupe_window(topic).remember(identity, run.partition, run.base + row, timestamp_us)
     if batch.producer is not None:
         histories(topic).remember(batch.producer, batch.sequence, run)
-    for row, producer, sequence in batch.origins or ():
-        histories(topic).remember(producer, sequence, IdRun(run.partition, run.base + row, 1))
+    for row, producer, sequence, count in batch.origins or ():
+        histories(topic).remember_singles(producer, sequence, run.partition, run.base + row, count)

@@ -120,6 +120,9 @@ def topic_state(topic: Topic) -> TopicState:
     def is_committed(partition: int, offset: int) -> bool:
         return offset < topic.partitions[partition].messages.committed_end
 
+    def is_known(run: IdRun) -> bool:
+        return not run.count or is_committed(run.partition, run.base)
+
     delivery = [None if part.state is None else part.state.state() for part in topic.partitions]
     return TopicState(
         topic.id,
@@ -128,9 +131,7 @@ def topic_state(topic: Topic) -> TopicState:
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
         [entry for entry in topic.dedupe.entries() if is_committed(entry[1], entry[2])] if topic.dedupe else [],
-        [entry for entry in topic.producers.entries() if not entry[2].count or is_committed(*entry[2][:2])]
-        if topic.producers
-        else [],
+        [entry for entry in topic.producers.entries() if is_known(entry[2])] if topic.producers else [],
         delivery if any(delivery) else None,
     )
 
@@ -153,7 +154,7 @@ def restore_topics(checkpoint: Checkpoint, shared: TopicConfig) -> Catalog:
         if state.producers:
             topic.producers = ProducerHistories()
             for producer, sequence, run in state.producers:
-                topic.producers.remember(producer, sequence, IdRun(*run))
+                topic.producers.restore(producer, sequence, IdRun(*run))
         topic.committed = True
         catalog.add(topic)
     return catalog

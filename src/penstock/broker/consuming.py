@@ -379,10 +379,7 @@ class Consuming(Generic[Message]):
         """Do something to leased messages of a topic; those that are not leased by this consumer."""
         with self._engine.lock:
             self._deliveries.check_open()
-            refused = delivery.settle(seat, leases, self._deliveries.now(), act)
-        if self._deliveries.dying:
-            bury(self._engine)
-        return refused
+            return delivery.settle(seat, leases, self._deliveries.now(), act)
 
     def _by_lease(self, messages: list[Message]) -> Iterable[tuple[Lease, list[Message]]]:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from penstock.model.errors import StaleSequence
 from penstock.model.message import IdRun
@@ -63,14 +65,22 @@ class DedupeWindow:
         return ((identity, *place) for identity, place in self._seen.items())
 
 
+class _Singles(NamedTuple):
+    """Consecutive sequences of one message each, at consecutive offsets."""
+
+    first: int
+    partition: int
+    base: int
+
+
 class _History:
     """What one producer published lately; everything up to `floor` that is not in it is forgotten."""
 
-    __slots__ = ("floor", "runs")
+    __slots__ = ("floor", "published")
 
     def __init__(self) -> None:
         self.floor = -1
-        self.runs: dict[int, list[IdRun]] = {}  # by sequence, first published first
+        self.published: dict[int, _Singles | list[IdRun]] = {}  # by sequence, first published first
 
 
 class ProducerHistories:
@@ -90,55 +100,95 @@ class ProducerHistories:
         history = self._producers.get(producer)
         if history is None:
             return None
-        known = history.runs.get(sequence)
+        known = history.published.get(sequence)
         if known is None and sequence <= history.floor:
             raise StaleSequence(
                 f"sequence {sequence} of producer {producer!r} is no longer remembered, nor whether it was ever "
                 f"published: only the newest {HISTORY} of a producer can be repeated"
             )
+        if isinstance(known, _Singles):
+            return [IdRun(known.partition, known.base + sequence - known.first, 1)]
         return known
+
+    def has_any(self, producer: str, first: int, count: int) -> bool:
+        """Whether one of these sequences is known, or too old to tell."""
+        history = self._producers.get(producer)
+        return history is not None and (
+            first <= history.floor or not history.published.keys().isdisjoint(range(first, first + count))
+        )
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
-        history = self._producers.pop(producer, None) or _History()
-        self._producers[producer] = history
+        history = self._latest(producer)
         if not run.count:
             history.floor = max(history.floor, sequence)
             return
-        known = history.runs.get(sequence)
-        if known is not None:
-            history.runs[sequence] = [other for other in known if other.partition != run.partition] + [run]
+        known = history.published.get(sequence)
+        if isinstance(known, list):
+            history.published[sequence] = [other for other in known if other.partition != run.partition] + [run]
             return
-        history.runs[sequence] = [run]
-        self._sequences += 1
-        if len(history.runs) > HISTORY:
-            self._trim(history)
+        history.published[sequence] = [run]
+        self._sequences += known is None
+        self._trim(history)
+
+    def remember_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
+        """Note messages that were published one by one, with consecutive sequences and offsets."""
+        history = self._latest(producer)
+        before = len(history.published)
+        singles = _Singles(first, partition, base)
+        if count == 1:
+            history.published[first] = singles
+        else:
+            history.published.update(dict.fromkeys(range(first, first + count), singles))
+        self._sequences += len(history.published) - before
+        self._trim(history)
+
+    def _latest(self, producer: str) -> _History:
+        history = self._producers.pop(producer, None) or _History()
+        self._producers[producer] = history
+        return history
 
     def _trim(self, history: _History) -> None:
-        oldest = next(iter(history.runs))
-        del history.runs[oldest]
-        history.floor = max(history.floor, oldest)
-        self._sequences -= 1
+        """Forget the oldest, many at a time: taking the first of a dict again and again is slow."""
+        if len(history.published) > 2 * HISTORY:
+            sequences = list(history.published)
+            history.floor = max(history.floor, *sequences[:-HISTORY])
+            self._sequences -= len(sequences) - HISTORY
+            history.published = {sequence: history.published[sequence] for sequence in sequences[-HISTORY:]}
 
-    def forget(self, producer: str, sequence: int) -> None:
-        """The sequence was refused after all."""
+    def forget(self, producer: str, sequence: int, count: int = 1) -> None:
+        """So many sequences were refused after all."""
         history = self._producers.get(producer)
-        if history is not None and history.runs.pop(sequence, None) is not None:
-            self._sequences -= 1
-            if not history.runs and history.floor < 0:
-                del self._producers[producer]
+        if history is None:
+            return
+        for refused in range(sequence, sequence + count):
+            self._sequences -= history.published.pop(refused, None) is not None
+        if not history.published and history.floor < 0:
+            del self._producers[producer]
 
     def keep_to(self, producers_max: int) -> None:
         """Forget those who have been silent for longest, until no more than so many are left."""
-        while len(self._producers) > producers_max or self._sequences > HISTORY + _SEQUENCES_EACH * producers_max:
+        while len(self._producers) > producers_max or self._sequences > 2 * HISTORY + _SEQUENCES_EACH * producers_max:
             idlest = next(iter(self._producers))
-            self._sequences -= len(self._producers.pop(idlest).runs)
+            self._sequences -= len(self._producers.pop(idlest).published)
 
     def entries(self) -> Iterator[tuple[str, int, IdRun]]:
-        """Everything remembered, in an order in which it can be remembered again."""
+        """Everything remembered, in an order in which `restore` can take it; singles have a count below 0."""
         for producer, history in self._producers.items():
             if history.floor >= 0:
                 yield producer, history.floor, _FORGOTTEN
-            for sequence, runs in history.runs.items():
-                for run in runs:
-                    yield producer, sequence, run
+            for known, sequences in itertools.groupby(history.published, history.published.__getitem__):
+                if isinstance(known, _Singles):
+                    first, count = next(sequences), 1 + sum(1 for _ in sequences)
+                    yield producer, first, IdRun(known.partition, known.base + first - known.first, -count)
+                else:
+                    sequence = next(sequences)
+                    for run in known:
+                        yield producer, sequence, run
+
+    def restore(self, producer: str, sequence: int, run: IdRun) -> None:
+        """Take one of the `entries` back."""
+        if run.count < 0:
+            self.remember_singles(producer, sequence, run.partition, run.base, -run.count)
+        else:
+            self.remember(producer, sequence, run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.broker.topics import Topic
 from penstock.model.errors import InvalidArgument
@@ -16,20 +16,22 @@ def check_partition(topic: str, partitions: int, partition: object) -> None:
         raise InvalidArgument(f"{topic} has no partition {partition!r}: it has 0 to {partitions - 1}")
 
 
-def route(topic: Topic, intake: Intake, keyless: int) -> dict[int, list[int]]:
+def route(topic: Topic, intake: Intake, keyless: int) -> dict[int, Sequence[int]]:
     """The rows that go to each partition: as asked, else by key, else all to `keyless`."""
-    rows: dict[int, list[int]] = {}
     keys = intake.batch.keys
+    if intake.partitions is None and (keys is None or len(topic.partitions) == 1):
+        return {keyless: range(len(intake.batch))}
+    rows: dict[int, list[int]] = {}
     for row in range(len(intake.batch)):
         asked = intake.partitions[row] if intake.partitions is not None else None
         key = keys[row] if keys is not None else None
         if asked is None:
             asked = keyless if key is None else topic.partition_of_key(key)
         rows.setdefault(int(asked), []).append(row)
-    return rows
+    return {**rows}
 
 
-def ids_in_order(topic: Topic, runs: Sequence[IdRun], rows: dict[int, list[int]], count: int) -> MessageIds:
+def ids_in_order(topic: Topic, runs: Sequence[IdRun], rows: Mapping[int, Sequence[int]], count: int) -> MessageIds:
     """The ids of a routed batch in the order of its messages."""
     if len(rows) == 1:
         return MessageIds(topic.name, runs)

@@ -93,18 +93,47 @@ class Writing:
                 partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
             else:
                 partition = int(partition)
-            log = topic.partitions[partition].messages
-            block = self._open_singles.get(log)
-            if block is not None and self._open_commit is self.journal.gathering.commit:
-                commit = self.journal.grow(size_bytes)
-            else:
-                self._begin_gathering()
-                block = self._open_singles[log] = SinglesBlock(log, now_us)
-                commit = self.journal.gather(block, size_bytes)
+            block, commit = self._singles_block(topic, partition, size_bytes, now_us)
             identity = MessageId(topic.name, partition, block.add(single, producer, sequence))
             if producer is not None and topic.producers is not None:
                 topic.producers.keep_to(self.config.max_producers)
             return identity, commit
+
+    def publish_run(
+        self, topic_name: str, singles: list[Single], now_us: int, producer: str | None, sequence: int
+    ) -> tuple[IdRun, Commit] | None:
+        """Publish messages that have nothing but values, each on its own, with consecutive sequences.
+
+        They go to one partition. None if one of them may have been published before, or the topic needs to be made:
+        then nothing was done, and they are to be published one by one.
+        """
+        size_bytes = sum([len(single.value) for single in singles]) + _MESSAGE_BYTES * len(singles)
+        with self.lock:
+            topic = self.catalog.by_name.get(topic_name)
+            if topic is None or topic.deleting:
+                return None
+            known = topic.producers if producer is not None else None
+            if known is not None and producer is not None and known.has_any(producer, sequence, len(singles)):
+                return None
+            self._check_writable(size_bytes, now_us)
+            if topic.config.max_backlog is not None:
+                check_flow(topic, len(singles), 0, now_us)
+            partition = topic.next_partition()
+            block, commit = self._singles_block(topic, partition, size_bytes, now_us)
+            base = block.add_run(singles, producer, sequence)
+            if topic.producers is not None:
+                topic.producers.keep_to(self.config.max_producers)
+            return IdRun(partition, base, len(singles)), commit
+
+    def _singles_block(self, topic: Topic, partition: int, size_bytes: int, now_us: int) -> tuple[SinglesBlock, Commit]:
+        """The block that takes single messages of a partition until the next commit."""
+        log = topic.partitions[partition].messages
+        block = self._open_singles.get(log)
+        if block is not None and self._open_commit is self.journal.gathering.commit:
+            return block, self.journal.grow(size_bytes)
+        self._begin_gathering()
+        block = self._open_singles[log] = SinglesBlock(log, now_us)
+        return block, self.journal.gather(block, size_bytes)
 
     def publish_many(
         self,

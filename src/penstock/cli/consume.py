@@ -31,7 +31,9 @@ def consume(
         str | None,
         typer.Option("--group", "-g", metavar="GROUP", help="Receive for this group.", autocompletion=complete_group),
     ] = None,
-    maximum: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many messages.")] = None,
+    maximum: Annotated[
+        int | None, typer.Option("--max", "-n", metavar="NUMBER", min=1, help="Stop after so many messages.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
     from_offset: FromOffsetOption = None,
     from_time: FromTimeOption = None,
@@ -47,6 +49,8 @@ def consume(
     Without a group it reads the log, and changes nothing. With one it receives what is ready, best lanes first, and
     acks each message when it was printed, or when the reader of the pipe has taken it: Ctrl-C and `| head` lose
     nothing. A window (`--from-…`, `--to-time`, `--include-deleted`) with a group is a replay into a new group.
+
+    For example:
 
         penstock consume orders --group kitchen --follow
         penstock consume orders --group kitchen --max 10 -o json

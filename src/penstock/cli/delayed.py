@@ -26,8 +26,10 @@ def list_delayed(
 ) -> None:
     """List what is not due yet, the next to fall due first.
 
-    penstock delayed list orders
-    penstock delayed list orders --limit 10 -o json
+    For example:
+
+        penstock delayed list orders
+        penstock delayed list orders --limit 10 -o json
     """
     with target.open() as broker:
         found = broker.delayed(topic, limit=limit)
@@ -51,8 +53,10 @@ def cancel(
 ) -> None:
     """Withdraw delayed messages: nobody ever gets them.
 
-    penstock delayed cancel orders/0/7
-    penstock delayed cancel orders/0/7 orders/1/3
+    For example:
+
+        penstock delayed cancel orders/0/7
+        penstock delayed cancel orders/0/7 orders/1/3
     """
     with target.open() as broker:
         answer = {identity: broker.cancel_delayed(identity) for identity in identities}
@@ -76,8 +80,10 @@ def reschedule(
 ) -> None:
     """Give a delayed message another time.
 
-    penstock delayed reschedule orders/0/7 --delay 2h
-    penstock delayed reschedule orders/0/7 --at 2026-01-31T12:00:00Z
+    For example:
+
+        penstock delayed reschedule orders/0/7 --delay 2h
+        penstock delayed reschedule orders/0/7 --at 2026-01-31T12:00:00Z
     """
     if (delay is None) == (at is None):
         raise CommandError("the new time is missing, or there are two", "give --delay or --at")

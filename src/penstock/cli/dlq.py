@@ -53,9 +53,11 @@ def list_letters(
 ) -> None:
     """List the dead letters of a topic, oldest first.
 
-    penstock dlq list orders
-    penstock dlq list orders --cause timeout --limit 20
-    penstock dlq list orders --group kitchen -o json
+    For example:
+
+        penstock dlq list orders
+        penstock dlq list orders --cause timeout --limit 20
+        penstock dlq list orders --group kitchen -o json
     """
     with target.open() as broker:
         letters = broker.dead_letters(topic, filter=_choice(cause, group), limit=limit)
@@ -86,8 +88,10 @@ def show_letter(
 ) -> None:
     """Show a dead letter: the message, why it died, and its history.
 
-    penstock dlq show orders.dlq/0/7
-    penstock dlq show orders.dlq/0/7 -o json | jq -r .value
+    For example:
+
+        penstock dlq show orders.dlq/0/7
+        penstock dlq show orders.dlq/0/7 -o json | jq -r .value
     """
     with target.open() as broker:
         letter = broker.dead_letter(identity)
@@ -123,6 +127,8 @@ def redrive(
 
     Each goes once, also when this is interrupted and started again.
 
+    For example:
+
         penstock dlq redrive orders
         penstock dlq redrive orders --cause timeout --rate 100
         penstock dlq redrive orders --group kitchen --to orders-by-hand --dry-run
@@ -154,8 +160,10 @@ def purge(
 ) -> None:
     """Let dead letters go for good.
 
-    penstock dlq purge orders --cause "no such customer"
-    penstock dlq purge orders --yes
+    For example:
+
+        penstock dlq purge orders --cause "no such customer"
+        penstock dlq purge orders --yes
     """
     chosen = _choice(cause, group)
     with target.open() as broker:

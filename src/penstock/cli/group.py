@@ -35,8 +35,10 @@ def list_groups(
 ) -> None:
     """List groups with their lag and what it consists of.
 
-    penstock group list
-    penstock group list orders -o json
+    For example:
+
+        penstock group list
+        penstock group list orders -o json
     """
     with target.open() as broker:
         groups = broker.groups(topic)
@@ -48,8 +50,10 @@ def list_groups(
 def show_group(target: Target, topic: TopicArgument, group: GroupArgument, output: FormatOption = Format.TABLE) -> None:
     """Show a group: its consumers, its positions, and what became of all messages.
 
-    penstock group show orders kitchen
-    penstock group show orders kitchen -o json | jq .lag
+    For example:
+
+        penstock group show orders kitchen
+        penstock group show orders kitchen -o json | jq .lag
     """
     with target.open() as broker:
         _show_group(broker.group(topic, group), output)
@@ -72,9 +76,11 @@ def seek(
 ) -> None:
     """Move a group to another position; what its consumers hold is taken back.
 
-    penstock group seek orders kitchen --to earliest
-    penstock group seek orders kitchen --to 45678 --partition 2
-    penstock group seek orders kitchen --to 2026-01-31T12:00:00Z
+    For example:
+
+        penstock group seek orders kitchen --to earliest
+        penstock group seek orders kitchen --to 45678 --partition 2
+        penstock group seek orders kitchen --to 2026-01-31T12:00:00Z
     """
     position = _position(to)
     with target.open() as broker:
@@ -87,7 +93,10 @@ def seek(
 def delete(target: Target, topic: TopicArgument, group: GroupArgument, output: FormatOption = Format.TABLE) -> None:
     """Forget a group and how far it was; it must have no consumers.
 
-    penstock group delete orders kitchen
+    For example:
+
+        penstock group delete orders kitchen
+        penstock group delete orders kitchen --server queue:9000
     """
     with target.open() as broker:
         broker.delete_group(topic, group)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from penstock.cli.errors import CommandError
 
+_LOOKS = 50
 _PAUSE_S = 0.000_02
 _PAUSE_MAX_S = 0.02
 
@@ -53,13 +54,16 @@ class Lines:
     def wait_taken(self, idle: Callable[[], None]) -> None:
         """Return when the reader has everything, calling `idle` meanwhile; BrokenPipeError if it left before."""
         self.flush()
-        pause_s = 0.0
+        looks = 0
         while self._pipe is not None and self._left_bytes():
             if self._poll.poll(0):
                 raise BrokenPipeError
-            idle()
-            time.sleep(pause_s)
-            pause_s = min(_PAUSE_MAX_S, pause_s * 2 or _PAUSE_S)
+            looks += 1
+            if looks > _LOOKS:  # it is not a quick one
+                idle()
+                time.sleep(min(_PAUSE_MAX_S, looks * _PAUSE_S))
+            else:
+                os.sched_yield()
 
     def _left_bytes(self) -> int:
         count = array.array("i", [0])

@@ -71,6 +71,8 @@ def publish(
     It returns when they are durable, and prints the id, or for many the offsets that they got. Lines go in batches,
     as they come: what was published is told also when it is interrupted.
 
+    For example:
+
         penstock publish orders "two coffees" --key alex --priority high
         penstock publish orders "a cake" --delay 20m --header till=7
         penstock publish photos --file cat.jpg
@@ -106,6 +108,8 @@ def produce(
     """Publish one message to a partition, or standard input by line.
 
     The short form of `penstock publish`, as other queues have it.
+
+    For example:
 
         penstock produce user-signups 0 "new user: alex"
         echo '{"order_id": 123}' | penstock produce orders --key order-123

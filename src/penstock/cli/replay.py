@@ -50,6 +50,8 @@ def replay(
     What was acked, what is dead and what is in the archive comes too; the other groups do not notice. A file is there
     when it is complete.
 
+    For example:
+
         penstock replay orders --to-group again --from-time '1h ago'
         penstock replay orders --output-file hour.jsonl --from-time 2026-01-14T15:00Z --to-time 2026-01-14T16:00Z
         penstock replay orders --to-group slowly --from-offset 1000 --to-offset 2000 --rate 50

@@ -43,6 +43,8 @@ def add(
 
     What was missed while the broker was closed is published once.
 
+    For example:
+
         penstock schedule add menu "30 8 * * 1-5" kitchen "print the menu" --zone Europe/Paris
         penstock schedule add heartbeat "* * * * *" health ping --expires-in 30s
     """
@@ -67,8 +69,10 @@ def add(
 def list_schedules(target: Target, output: FormatOption = Format.TABLE) -> None:
     """List all schedules, and when they fire next.
 
-    penstock schedule list
-    penstock schedule list -o yaml
+    For example:
+
+        penstock schedule list
+        penstock schedule list -o yaml
     """
     with target.open() as broker:
         found = broker.schedules()
@@ -92,7 +96,10 @@ def list_schedules(target: Target, output: FormatOption = Format.TABLE) -> None:
 def pause(target: Target, name: NameArgument, output: FormatOption = Format.TABLE) -> None:
     """Stop a schedule from firing.
 
-    penstock schedule pause menu
+    For example:
+
+        penstock schedule pause menu
+        penstock schedule pause menu --server queue:9000
     """
     with target.open() as broker:
         changed = broker.pause_schedule(name)
@@ -104,7 +111,10 @@ def pause(target: Target, name: NameArgument, output: FormatOption = Format.TABL
 def resume(target: Target, name: NameArgument, output: FormatOption = Format.TABLE) -> None:
     """Let a paused schedule fire again, from now on.
 
-    penstock schedule resume menu
+    For example:
+
+        penstock schedule resume menu
+        penstock schedule resume menu -o json | jq -r .next_at
     """
     with target.open() as broker:
         changed = broker.resume_schedule(name)
@@ -116,7 +126,10 @@ def resume(target: Target, name: NameArgument, output: FormatOption = Format.TAB
 def remove(target: Target, name: NameArgument, output: FormatOption = Format.TABLE) -> None:
     """End a schedule.
 
-    penstock schedule remove menu
+    For example:
+
+        penstock schedule remove menu
+        penstock schedule remove menu --server queue:9000
     """
     with target.open() as broker:
         broker.remove_schedule(name)

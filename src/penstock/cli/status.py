@@ -24,6 +24,8 @@ def status(target: Target, output: FormatOption = Format.TABLE) -> None:
 
     The topics with the largest backlog and the groups with the largest lag come first; `-o json` has them all.
 
+    For example:
+
         penstock status
         penstock status --dir ./data
         penstock status -o json | jq '.groups[] | select(.lag > 1000)'

@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,15 @@ def targeted(function: Callable[..., None]) -> Callable[..., None]:
         target = _options(**{name: given.pop(name) for name in common})
         function(target=target, **given)
 
+    run.__doc__ = re.sub(r"((?:^    .*\n?)+)", _fence, inspect.cleandoc(function.__doc__ or ""), flags=re.MULTILINE)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _fence(block: re.Match[str]) -> str:
+    """Examples between fences: typer would take their indentation away."""
+    return f"```\n{inspect.cleandoc(block[0])}\n```\n"
 
 
 def _options(

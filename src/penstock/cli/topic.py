@@ -58,6 +58,8 @@ def create(
 
     All options are in docs/reference/configuration.md; what is not given is as the broker's `topic_defaults` say.
 
+    For example:
+
         penstock topic create orders --partitions 4 --retention 7d
         penstock topic create jobs --order key --max-deliveries 5
         penstock topic create mail --lanes weighted --set lane_weights=high=5,low=1 --set max_backlog=100000
@@ -82,8 +84,10 @@ def create(
 def list_topics(target: Target, output: FormatOption = Format.TABLE) -> None:
     """List all topics with what they hold.
 
-    penstock topic list
-    penstock topic list -o json | jq -r '.[].name'
+    For example:
+
+        penstock topic list
+        penstock topic list -o json | jq -r '.[].name'
     """
     with target.open() as broker:
         topics = broker.topics()
@@ -102,8 +106,10 @@ def list_topics(target: Target, output: FormatOption = Format.TABLE) -> None:
 def show_topic(target: Target, topic: TopicArgument, output: FormatOption = Format.TABLE) -> None:
     """Show a topic: its options, and the offsets that each partition holds.
 
-    penstock topic show orders
-    penstock topic show orders -o yaml
+    For example:
+
+        penstock topic show orders
+        penstock topic show orders -o yaml
     """
     with target.open() as broker:
         _show_topic(find_topic(broker, topic), output)
@@ -121,6 +127,8 @@ def set_options(
 
     `none` turns an option off. `partitions` and `order` stay as they are.
 
+    For example:
+
         penstock topic set orders retention_age=30d max_deliveries=5
         penstock topic set orders retention_bytes=none
     """
@@ -134,8 +142,10 @@ def set_options(
 def delete(target: Target, topic: TopicArgument, yes: YesOption = False, output: FormatOption = Format.TABLE) -> None:
     """Delete a topic with all its messages.
 
-    penstock topic delete orders
-    penstock topic delete orders --yes
+    For example:
+
+        penstock topic delete orders
+        penstock topic delete orders --yes
     """
     with target.open() as broker:
         held = totals(find_topic(broker, topic))["messages"]

@@ -49,6 +49,8 @@ def trace(target: Target, identity: IdArgument, output: FormatOption = Format.TA
     Each event has its time, the time since the event before, the group and the consumer, and the cause; below are the
     attempts of each group and the latency from the publication to the last ack.
 
+    For example:
+
         penstock trace orders/2/45678
         penstock trace orders/2/45678 -o json | jq .latency_s
     """

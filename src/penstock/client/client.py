@@ -124,7 +124,7 @@ class AsyncClient(AsyncClientAdministration):
     ) -> MessageId:
         """Publish one message; returns when it is durable. The topic is made if it is new."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
-        return await self._parts[1].publish(topic, message)
+        return await (await self._parts[1].publish_soon(topic, message))
 
     async def publish_soon(
         self,
@@ -146,6 +146,11 @@ class AsyncClient(AsyncClientAdministration):
         """
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         return await self._parts[1].publish_soon(topic, message)
+
+    @property
+    def publisher(self) -> Publisher:
+        """What single messages go through."""
+        return self._parts[1]
 
     async def publish_many(
         self,

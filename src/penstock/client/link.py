@@ -211,6 +211,7 @@ class Link:
         self._connection = None
         self._connected.clear()
         self._why_not = error
+        self.on_push.clear()  # their numbers were those of this connection
         if self.closed:
             return
         _log.warning("the connection to %s was lost%s: connecting again", self.address, f" ({error})" if error else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from penstock.model.errors import BrokerClosed
@@ -48,6 +48,13 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError as error:
             work.close()
+            raise BrokerClosed("the client is closed") from error
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have a function called there soon."""
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError as error:
             raise BrokerClosed("the client is closed") from error
 
     def iterate(self, items: AsyncIterator[Result]) -> Iterator[Result]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import InvalidStateError
 from functools import partial
+from typing import Protocol
 
 from penstock.client.link import Link
 from penstock.model.errors import InvalidArgument, PenstockError, TopicNotFound
@@ -20,14 +23,27 @@ _LARGE_BYTES = 1 << 20
 Outcome = Callable[[MessageIds | None, PenstockError | None], None]
 
 
+class Report(Protocol):
+    """Where the outcome of one message is told: a future, of asyncio or of threads."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+
+    def set_result(self, result: MessageId, /) -> None:
+        """It is durable: here."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It was not published, or that is not known."""
+
+
 class _Gathering:
     """Messages of one topic that go out with the next request."""
 
-    __slots__ = ("futures", "messages", "size_bytes", "timer")
+    __slots__ = ("messages", "reports", "size_bytes", "timer")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.futures: list[asyncio.Future[MessageId]] = []
+        self.reports: list[Report] = []
         self.size_bytes = 0
         self.timer: asyncio.Handle | None = None
 
@@ -47,15 +63,17 @@ class Publisher:
         self._under_way = 0
         self._less = asyncio.Event()  # set whenever a request was answered
 
-    async def publish(self, topic: str, message: Message) -> MessageId:
-        """Publish one message, together with the others of this moment."""
-        return await (await self.publish_soon(topic, message))
-
     async def publish_soon(self, topic: str, message: Message) -> asyncio.Future[MessageId]:
         """Take a message to be published; what is returned tells where it went, once it is durable."""
         while self._waiting >= _WAITING_MAX:
             self._less.clear()
             await self._less.wait()
+        report: asyncio.Future[MessageId] = self._link.loop.create_future()
+        self.add(topic, message, report)
+        return report
+
+    def add(self, topic: str, message: Message, report: Report) -> None:
+        """Publish a message together with the others of this moment."""
         kind = (topic, message.dedupe_id is not None)
         gathering = self._gathering.get(kind)
         if gathering is None:
@@ -63,14 +81,12 @@ class Publisher:
             send = partial(self._send_gathered, kind)
             loop = self._link.loop
             gathering.timer = loop.call_later(self._linger_s, send) if self._linger_s else loop.call_soon(send)
-        future: asyncio.Future[MessageId] = self._link.loop.create_future()
         gathering.messages.append(message)
-        gathering.futures.append(future)
-        gathering.size_bytes += len(message.value)
+        gathering.reports.append(report)
+        gathering.size_bytes += len(message.value) if isinstance(message.value, bytes | str) else 0
         self._waiting += 1
         if len(gathering.messages) >= self._batch_size or gathering.size_bytes >= _LARGE_BYTES:
             self._send_gathered(kind)
-        return future
 
     async def publish_many(
         self, topic: str, messages: Iterable[Message | bytes | str], producer: str | None, sequence: int | None
@@ -138,16 +154,16 @@ class Publisher:
         if self._under_way >= _UNDER_WAY_MAX or self._full:
             self._full.append((kind[0], gathering))
         else:
-            self._send(kind[0], gathering.messages, gathering.futures)
+            self._send(kind[0], gathering.messages, gathering.reports)
 
     def _send_full(self) -> None:
         while self._full and self._under_way < _UNDER_WAY_MAX:
             topic, gathering = self._full.pop(0)
-            self._send(topic, gathering.messages, gathering.futures)
+            self._send(topic, gathering.messages, gathering.reports)
 
-    def _send(self, topic: str, messages: list[Message], futures: list[asyncio.Future[MessageId]]) -> None:
+    def _send(self, topic: str, messages: list[Message], reports: list[Report]) -> None:
         self._waiting -= len(messages)
-        on_outcome = partial(self._published, topic, messages, futures)
+        on_outcome = partial(self._published, topic, messages, reports)
         try:
             self._request(topic, messages, on_outcome)
         except PenstockError as error:
@@ -157,19 +173,21 @@ class Publisher:
         self,
         topic: str,
         messages: list[Message],
-        futures: list[asyncio.Future[MessageId]],
+        reports: list[Report],
         ids: MessageIds | None,
         error: PenstockError | None,
     ) -> None:
         if ids is not None:
-            for future, identity in zip(futures, ids, strict=True):
-                if not future.done():
-                    future.set_result(identity)
+            for report, identity in zip(reports, ids, strict=True):
+                with contextlib.suppress(InvalidStateError):  # nobody waits any more
+                    if not report.done():
+                        report.set_result(identity)
         elif isinstance(error, InvalidArgument | TopicNotFound) and len(messages) > 1:
             self._waiting += len(messages)
-            for message, future in zip(messages, futures, strict=True):  # nothing was published: find out whose fault
-                self._send(topic, [message], [future])
+            for message, report in zip(messages, reports, strict=True):  # nothing was published: find out whose fault
+                self._send(topic, [message], [report])
         else:
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error or PenstockError("no reply"))
+            for report in reports:
+                with contextlib.suppress(InvalidStateError):
+                    if not report.done():
+                        report.set_exception(error or PenstockError("no reply"))

@@ -19,6 +19,7 @@ from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
     ConsumerNotFound,
+    GroupInUse,
     InvalidArgument,
     LeaseLost,
     PenstockError,
@@ -43,6 +44,7 @@ from penstock.protocol.frames import Command
 
 _WINDOW = 100
 _TAKEN_S = 0.05
+_SEAT_TAKEN_S = 0.2
 _SETTLED_AT_ONCE = 100_000
 
 Message = TypeVar("Message", bound=Received)
@@ -94,14 +96,22 @@ class RemoteConsumer(Generic[Message]):
 
     async def _joined(self) -> None:
         """As `join`, however often connections are lost meanwhile."""
+        until_s = self._link.loop.time() + self._link.timeout_s
         while self._generation != self._link.generation or not self._number or self.closed:
-            with contextlib.suppress(ConnectionLost, ConsumerNotFound):
-                await self._link.ready()
+            await self._link.ready()
+            try:
                 await self.join()
+            except ConnectionLost:
+                continue
+            except GroupInUse:  # by this consumer, on a connection that the server has not given up yet
+                if not self._generation or self._link.loop.time() > until_s:
+                    raise
+                await asyncio.sleep(_SEAT_TAKEN_S)
 
     def _forget(self) -> None:
         """What waits here was leased on a connection that is gone."""
-        self._link.on_push.pop(self._number, None)
+        if self._generation == self._link.generation:
+            self._link.on_push.pop(self._number, None)
         self._buffer.clear()
         self._taken.clear()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.client.client import AsyncClient, subscription
 from penstock.client.loop import LoopThread
+from penstock.client.outbox import Outbox
 from penstock.client.sync_administration import ClientAdministration
 from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 from penstock.model.events import Event
@@ -46,6 +47,7 @@ class Client(ClientAdministration):
         except BaseException:
             self._loop.stop()
             raise
+        self._outbox = Outbox(self._loop, client.publisher)
 
     # Publishing.
 
@@ -64,20 +66,8 @@ class Client(ClientAdministration):
         expires_in: Duration | None = None,
     ) -> MessageId:
         """Publish one message; returns when it is durable. The topic is made if it is new."""
-        return self._loop.wait(
-            self._client.publish(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                priority=priority,
-                delay=delay,
-                deliver_at=deliver_at,
-                partition=partition,
-                dedupe_id=dedupe_id,
-                expires_in=expires_in,
-            )
-        )
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
+        return self._outbox.put(topic, message).result()
 
     def publish_soon(
         self,
@@ -94,20 +84,8 @@ class Client(ClientAdministration):
         expires_in: Duration | None = None,
     ) -> concurrent.futures.Future[MessageId]:
         """Publish one message in the background; the future is its delivery report. `flush` waits for all of them."""
-        return self._loop.begin(
-            self._client.publish(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                priority=priority,
-                delay=delay,
-                deliver_at=deliver_at,
-                partition=partition,
-                dedupe_id=dedupe_id,
-                expires_in=expires_in,
-            )
-        )
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
+        return self._outbox.put(topic, message)
 
     def publish_many(
         self,
@@ -128,7 +106,7 @@ class Client(ClientAdministration):
 
     def flush(self) -> None:
         """Send what waits; returns when everything that was published is durable, or has failed."""
-        self._loop.wait(self._client.flush())
+        self._loop.wait(self._outbox.flush())
 
     # Consuming and reading.
 
@@ -246,6 +224,7 @@ class Client(ClientAdministration):
         if self._client.closed:
             return
         try:
+            self._loop.wait(self._outbox.flush())
             self._loop.wait(self._client.close())
         finally:
             self._loop.stop()

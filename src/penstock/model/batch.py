@@ -12,7 +12,8 @@ Layout of an encoded batch (little endian); its message count is kept beside it,
 
 What the broker must know to deliver (priorities, times) stands in front as plain arrays, left out where
 it is the same for all; the payload is decoded only by readers and by settling. A batch has one producer and
-sequence, or, where messages that were published one by one were merged, `origins`: [row, producer, sequence] each.
+sequence, or, where messages that were published one by one were merged, `origins`: runs of [row, producer,
+sequence, count].
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _HEAD = struct.Struct("<BB")  # flags, uniform priority
 _LENGTH = struct.Struct("<I")  # bytes of the tags
 
 Payload = tuple[list[bytes | None] | None, list[bytes], list[dict[str, str] | None] | None]
-Origin = tuple[int, str, int]
-"""The row of a message, and the producer and sequence that it was published with."""
+Origin = tuple[int, str, int, int]
+"""First row, producer, first sequence, count: of messages that were published one by one, in order."""
 
 
 class _Tags(msgspec.Struct, array_like=True, gc=False):
@@ -52,7 +53,7 @@ _decode_payload = msgspec.msgpack.Decoder(Payload).decode
 _decode_tags = msgspec.msgpack.Decoder(_Tags).decode
 
 
-def select(column: Sequence[Item], rows: list[int]) -> list[Item]:
+def select(column: Sequence[Item], rows: Sequence[int]) -> list[Item]:
     """Some rows of a column, in the given order; faster than a loop."""
     if len(rows) < 2:
         return [column[row] for row in rows]
@@ -109,7 +110,7 @@ class Batch(msgspec.Struct):
             sequence=self.sequence,
         )
 
-    def select(self, rows: list[int]) -> Batch:
+    def select(self, rows: Sequence[int]) -> Batch:
         """The batch of some of the rows, in the given order."""
         return Batch(
             values=select(self.values, rows),

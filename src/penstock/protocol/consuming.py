@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.model.batch import Batch
+from penstock.protocol.decoding import decoder
 
 
 class Subscribe(msgspec.Struct):
@@ -113,14 +114,14 @@ class Cancel(msgspec.Struct, array_like=True, gc=False):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_subscribe = msgspec.msgpack.Decoder(Subscribe).decode
-decode_subscribed = msgspec.msgpack.Decoder(Subscribed).decode
-decode_receive = msgspec.msgpack.Decoder(Receive).decode
-decode_push = msgspec.msgpack.Decoder(Push).decode
-decode_delivery = msgspec.msgpack.Decoder(Delivery).decode
-decode_settle = msgspec.msgpack.Decoder(Settle).decode
-decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
-decode_consumer = msgspec.msgpack.Decoder(ConsumerRequest).decode
+decode_subscribe = decoder(Subscribe)
+decode_subscribed = decoder(Subscribed)
+decode_receive = decoder(Receive)
+decode_push = decoder(Push)
+decode_delivery = decoder(Delivery)
+decode_settle = decoder(Settle)
+decode_cancel = decoder(Cancel)
+decode_consumer = decoder(ConsumerRequest)
 
 
 def rows_of(topic: str, partition: int, offsets: Sequence[int], timestamps_us: Sequence[int], batch: Batch) -> Rows:
@@ -142,6 +143,8 @@ def rows_of(topic: str, partition: int, offsets: Sequence[int], timestamps_us: S
 
 def runs_of(offsets: Sequence[int]) -> list[int]:
     """Offsets, in growing order, as runs."""
+    if not offsets:
+        return []
     first, count = offsets[0], len(offsets)
     if offsets[-1] - first + 1 == count:
         return [first, count]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from penstock.model import errors
 from penstock.model.errors import LeaseLost, PenstockError
 from penstock.model.message import MessageId
+from penstock.protocol.decoding import decoder
 from penstock.protocol.frames import ProtocolError
 
 _CODES: dict[int, type[PenstockError]] = {
@@ -31,6 +34,8 @@ _CODES: dict[int, type[PenstockError]] = {
 UNKNOWN = 0
 """Something went wrong inside the server: its log tells more."""
 _BY_CLASS = {kind: code for code, kind in _CODES.items()}
+_CORRUPT = re.compile(r"(.*?) at byte (\d{1,19}): (.*)", re.ASCII | re.DOTALL)
+_TEXT_MAX = 10_000  # characters: what was refused may be repeated in it, and can be large
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
@@ -43,7 +48,7 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Failure).decode
+_decode = decoder(Failure)
 
 
 def encode_failure(error: BaseException) -> bytes:
@@ -52,8 +57,9 @@ def encode_failure(error: BaseException) -> bytes:
         code = _BY_CLASS.get(kind)
         if code is not None:
             ids = error.ids if isinstance(error, LeaseLost) else ()
-            return _encode(Failure(code, str(error), [identity for identity in ids if isinstance(identity, MessageId)]))
-    return _encode(Failure(UNKNOWN, f"the server failed at this request: {error}"))
+            known = [identity for identity in ids if isinstance(identity, MessageId)]
+            return _encode(Failure(code, _text(str(error)), known))
+    return _encode(Failure(UNKNOWN, _text(f"the server failed at this request: {error}")))
 
 
 def decode_failure(body: bytes | memoryview) -> PenstockError:
@@ -70,7 +76,13 @@ def decode_failure(body: bytes | memoryview) -> PenstockError:
     return kind(failure.message)
 
 
+def _text(message: str) -> str:
+    shown = message if len(message) <= _TEXT_MAX else f"{message[:_TEXT_MAX]}…"
+    return shown.encode(errors="replace").decode()  # names of files may hold what UTF-8 cannot
+
+
 def _corrupt(message: str) -> errors.CorruptData:
-    name, _, rest = message.partition(" at byte ")
-    position, _, problem = rest.partition(": ")
-    return errors.CorruptData(name, int(position) if position.isdigit() else 0, problem or message)
+    found = _CORRUPT.fullmatch(message)
+    if found is None:
+        return errors.CorruptData("the server's data", 0, message)
+    return errors.CorruptData(found[1], int(found[2]), found[3])

@@ -12,7 +12,7 @@ All numbers are big endian. A length beyond the limit is refused before anything
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import IntEnum
 
 from penstock.model.errors import PenstockError
@@ -98,13 +98,13 @@ class FrameReader:
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._view) > _KEPT_BYTES:
-                self._view = memoryview(bytearray(_KEPT_BYTES))
-        elif self._start and self._start + self._needed > len(self._view):
-            held = self._end - self._start
-            self._view[:held] = self._view[self._start : self._end]
+        view, held = self._view, self._end - self._start
+        oversized = len(view) > max(_KEPT_BYTES, 4 * held)  # it was made for a large frame that is gone
+        if self._start and (not held or oversized or max(self._start + self._needed, self._end + 1) > len(view)):
+            if oversized:
+                self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * held)))
+            if held:
+                self._view[:held] = view[self._start : self._end]
             self._start, self._end = 0, held
         if self._end == len(self._view):  # it grows with what arrives, not with what is announced
             larger = memoryview(bytearray(max(2 * len(self._view), min(self._needed, 4 * len(self._view)))))
@@ -112,7 +112,7 @@ class FrameReader:
             self._view = larger
         return self._view[self._end :]
 
-    def received(self, count: int) -> Iterator[Frame]:
+    def received(self, count: int) -> Generator[Frame]:
         """So many bytes are in the room that was given; the frames that are whole now, one after the other."""
         filled = self._end + count == len(self._view)
         self._end += count

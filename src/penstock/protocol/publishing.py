@@ -14,6 +14,7 @@ from penstock.model.intake import Intake, Single, check_columns, check_message, 
 from penstock.model.message import IdRun, Message, MessageIds
 from penstock.model.names import NORMAL
 from penstock.model.units import TIME_US_MAX
+from penstock.protocol.decoding import decoder
 
 Micros = int | list[int | None] | None
 """One number of microseconds for all messages, one for each, or none."""
@@ -50,8 +51,8 @@ class Published(msgspec.Struct, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_publish = msgspec.msgpack.Decoder(Publish).decode
-decode_published = msgspec.msgpack.Decoder(Published).decode
+decode_publish = decoder(Publish)
+decode_published = decoder(Published)
 
 
 def encode_publish(
@@ -80,7 +81,10 @@ def encode_publish(
         ]
     elif batch.priorities is not None or batch.priority != NORMAL:
         fields.append(batch.priority if batch.priorities is None else batch.priorities)
-    return _encode(fields), len(batch)
+    try:
+        return _encode(fields), len(batch)
+    except (TypeError, ValueError, OverflowError) as error:  # of what the server checks: topic, producer, partitions
+        raise InvalidArgument(f"this cannot be published: {error}") from error
 
 
 def _times(
@@ -112,7 +116,8 @@ def intake_of(request: Publish, payload: Payload, limits: BrokerConfig, now_us: 
         batch.deliver_at = _due_us(request, count, now_us)
     if request.expires_in_us is not None:
         lives = _column("expires_in_us", request.expires_in_us, count, 1)
-        batch.expires_at = array("q", [0 if life_us is None else _until(now_us + life_us) for life_us in lives])
+        ends = [0 if life_us is None else _until(now_us + life_us) for life_us in lives]
+        batch.expires_at = array("q", ends) if any(ends) else None
     asked = request.partition
     if asked is not None:
         partitions: list[int | None] = [asked] * count if isinstance(asked, int) else _long("partition", asked, count)
@@ -134,7 +139,7 @@ def plain_single(request: Publish, payload: Payload, limits: BrokerConfig) -> Si
         and request.expires_in_us is None
         and request.dedupe_ids is None
         and len(values[0]) <= limits.max_value_bytes
-        and (request.producer is None or (0 < len(request.producer) < 256 and request.sequence >= 0))
+        and (request.producer is None or (0 < len(request.producer) < 256 and 0 <= request.sequence < 2**63))
     ):
         return Single(values[0])
     return None

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.model.events import Event
 from penstock.protocol.consuming import Rows
+from penstock.protocol.decoding import decoder
 
 
 class Hello(msgspec.Struct):
@@ -77,9 +78,9 @@ class Call(msgspec.Struct, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_hello = msgspec.msgpack.Decoder(Hello).decode
-decode_welcome = msgspec.msgpack.Decoder(Welcome).decode
-decode_goodbye = msgspec.msgpack.Decoder(Goodbye).decode
-decode_read = msgspec.msgpack.Decoder(Read).decode
-decode_page = msgspec.msgpack.Decoder(Page).decode
-decode_call = msgspec.msgpack.Decoder(Call).decode
+decode_hello = decoder(Hello)
+decode_welcome = decoder(Welcome)
+decode_goodbye = decoder(Goodbye)
+decode_read = decoder(Read)
+decode_page = decoder(Page)
+decode_call = decoder(Call)

@@ -19,8 +19,8 @@ _SLOW_COMMITS = 64
 class Receiver(Protocol):
     """Whoever gets a reply."""
 
-    def answer(self, reply: bytes) -> None:
-        """It is done: this is the reply."""
+    def answer(self, reply: bytes, requests: int = 1) -> None:
+        """It is done: this is the reply, or the replies to several requests."""
 
     def refuse(self, correlation: int, error: BaseException) -> None:
         """It was not done."""
@@ -37,23 +37,23 @@ class Commits:
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self._loop = loop
         self._journal = engine.journal
-        self._waiting: dict[Commit, list[tuple[Receiver, int, bytes]]] = {}
+        self._waiting: dict[Commit, list[tuple[Receiver, list[int], bytes]]] = {}
         self._scheduled = False
         self._left_to_thread = 0  # how many of the next commits the thread does
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def reply_after(self, commit: Commit | None, receiver: Receiver, correlation: int, reply: bytes) -> None:
-        """Reply once the commit is done; at once if there is nothing to wait for."""
+    def reply_after(self, commit: Commit | None, receiver: Receiver, correlations: list[int], reply: bytes) -> None:
+        """Reply to these requests once the commit is done; at once if there is nothing to wait for."""
         if commit is None or commit.done:
-            self._reply(None if commit is None else _error_of(commit), receiver, correlation, reply)
+            self._reply(None if commit is None else _error_of(commit), receiver, correlations, reply)
             return
         waiting = self._waiting.get(commit)
         if waiting is not None:
-            waiting.append((receiver, correlation, reply))
+            waiting.append((receiver, correlations, reply))
             return
-        self._waiting[commit] = [(receiver, correlation, reply)]
+        self._waiting[commit] = [(receiver, correlations, reply)]
         if self._left_to_thread:
             self._left_to_thread -= 1
             self._leave_to_thread(commit)
@@ -67,9 +67,8 @@ class Commits:
         self._journal.flush()
         if perf_counter() - started_s > _SLOW_S:
             self._left_to_thread = _SLOW_COMMITS
-        for commit in list(self._waiting):
-            if commit.done:
-                self._done(commit)
+        for commit in [commit for commit in self._waiting if commit.done]:
+            self._done(commit)
 
     def _leave_to_thread(self, commit: Commit) -> None:
         commit.on_done(partial(self._done_soon, commit))
@@ -85,10 +84,11 @@ class Commits:
             self._reply(error, *waiting)
 
     @staticmethod
-    def _reply(error: PenstockError | None, receiver: Receiver, correlation: int, reply: bytes) -> None:
+    def _reply(error: PenstockError | None, receiver: Receiver, correlations: list[int], reply: bytes) -> None:
         if error is None:
-            receiver.answer(reply)
-        else:
+            receiver.answer(reply, len(correlations))
+            return
+        for correlation in correlations:
             receiver.refuse(correlation, error)
 
 

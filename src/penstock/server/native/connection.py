@@ -33,6 +33,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(listener.config.max_frame_bytes)
         self._transport: asyncio.Transport | None = None
         self._replies: list[bytes] = []
+        self._reply_bytes = 0
         self._open_requests = 0
         self._reading = True
         self._counted_bytes = 0
@@ -42,6 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_s = self._loop.time()
         self.peer = "?"
         self.handlers: dict[int, Handler] = {}
+        self.on_handled: Callable[[], None] = _nothing
         self.on_writable: Callable[[], None] = _nothing
         self.on_closed: Callable[[], None] = _nothing
 
@@ -58,10 +60,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
-        handlers = self.handlers
+        self._handle(nbytes)
+        self._count_unfinished()
+
+    def _handle(self, nbytes: int) -> None:
+        """Handle the frames that are whole now, as long as the client takes its replies."""
+        frames = self._reader.received(nbytes)
         try:
-            for command, correlation, body in self._reader.received(nbytes):
-                handler = handlers.get(command)
+            for command, correlation, body in frames:
+                handler = self.handlers.get(command)
                 if handler is None:
                     handler = self._unknown(command, correlation)
                 self._open_requests += 1
@@ -74,11 +81,15 @@ class Connection(asyncio.BufferedProtocol):
                 except Exception as error:  # noqa: BLE001 - a bug of ours is no reason to leave a client waiting
                     _log.exception("a request failed", extra={"peer": self.peer, "command": _names[command]})
                     self.refuse(correlation, error)
+                if self._open_requests >= _OPEN_REQUESTS_MAX or not self.writable:
+                    self._pause_or_resume()
+                    break  # the rest is handled when there is room for the replies
+            self.on_handled()
         except ProtocolError as error:
+            self.on_handled()
             self.close(error)
-        if self._open_requests >= _OPEN_REQUESTS_MAX:
-            self._pause_or_resume()
-        self._count_unfinished()
+        finally:
+            frames.close()
 
     def eof_received(self) -> bool:
         return False
@@ -100,9 +111,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests and replies.
 
-    def answer(self, reply: bytes) -> None:
-        """The reply to a request; every request is answered, refused or ended, once."""
-        self.end()
+    def answer(self, reply: bytes, requests: int = 1) -> None:
+        """The reply to a request, or to several; every request is answered, refused or ended, once."""
+        self.end(requests)
         self.send(reply)
 
     def refuse(self, correlation: int, error: BaseException) -> None:
@@ -110,10 +121,10 @@ class Connection(asyncio.BufferedProtocol):
         self.end()
         self.send(frame(ERROR, correlation, encode_failure(error)))
 
-    def end(self) -> None:
+    def end(self, requests: int = 1) -> None:
         """A request is done for now: one without a reply, or one that waits for messages."""
-        self._open_requests -= 1
-        if not self._reading and self._open_requests == _OPEN_REQUESTS_MAX // 2:
+        self._open_requests -= requests
+        if not self._reading and self._open_requests <= _OPEN_REQUESTS_MAX // 2:
             self._pause_or_resume()
 
     def begin(self) -> None:
@@ -129,11 +140,17 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         if not self._replies:
-            self._loop.call_soon(self._flush)
+            self._listener.flush_soon(self)
         self._replies.append(data)
+        self._reply_bytes += len(data)
+        if self._reply_bytes > _LARGE_BYTES:
+            self.flush()
 
-    def _flush(self) -> None:
-        replies, self._replies = self._replies, []
+    def flush(self) -> None:
+        """Write what was sent."""
+        replies, self._replies, self._reply_bytes = self._replies, [], 0
+        if not replies:
+            return
         if not self.closed and self._transport is not None:
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
@@ -149,8 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         if error is not None:
             correlation = error.correlation if isinstance(error, ProtocolError) else 0
             self.send(frame(ERROR, correlation, encode_failure(error)))
-        if self._replies:
-            self._flush()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
@@ -175,11 +191,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pause_or_resume(self) -> None:
         """Read on while replies go out and not too many are owed: who does not listen is not served further."""
-        wanted = self.writable and self._open_requests < _OPEN_REQUESTS_MAX
+        wanted = self.writable and self._open_requests < (
+            _OPEN_REQUESTS_MAX if self._reading else _OPEN_REQUESTS_MAX // 2 + 1
+        )
         if wanted != self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
                 self._transport.resume_reading()
+                self._loop.call_soon(self._handle, 0)
             else:
                 self._transport.pause_reading()
 

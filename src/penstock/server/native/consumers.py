@@ -69,9 +69,9 @@ class Consumers:
         }
 
     def push_all(self) -> None:
-        """The connection takes more: go on with those who are pushed to."""
-        for deliverer in self._deliverers.values():
-            deliverer.push()
+        """The connection takes more: go on with those who wait for that."""
+        for deliverer in list(self._deliverers.values()):
+            deliverer.go_on()
 
     def close(self) -> None:
         """The connection is gone: what its consumers hold is given back."""
@@ -211,7 +211,7 @@ class Consumers:
             if lost is None
             else frame(ERROR, correlation, encode_failure(lost))
         )
-        self._listener.commits.reply_after(commit, self._connection, correlation, reply)
+        self._listener.commits.reply_after(commit, self._connection, [correlation], reply)
 
     def _leased(self, deliverer: Deliverer, request: Settle) -> Leased:
         named: list[tuple[str, int, int, Offsets]] = []

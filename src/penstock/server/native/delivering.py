@@ -82,6 +82,7 @@ class Deliverer:
         self._pushing: Waiter | None = None  # waits for something to push
         self._packing = False  # whether something to push is being read
         self._receiving: dict[int, _Receiving] = {}  # by correlation
+        self._stalled: list[tuple[int, Receive]] = []  # wait until the client takes its replies
         self._message_bytes = 256.0  # how long messages have been lately
 
     # When the client asks.
@@ -118,9 +119,14 @@ class Deliverer:
         if receiving is None:
             return
         receiving.timer.cancel()
-        self._stop_waiting(receiving.waiter)
-        self._connection.begin()
         waiter = receiving.waiter
+        if not self._connection.writable:
+            self._give_up(waiter)
+            left_s = max(0.0, receiving.timer.when() - self._loop.time())
+            self._stalled.append((correlation, Receive(self._number, waiter.max_messages, left_s, waiter.visibility_s)))
+            return
+        self._stop_waiting(waiter)
+        self._connection.begin()
         if waiter.picks and waiter.topic is not None:
             self._pack((waiter.topic, waiter.picks), _REPLY_BYTES, partial(self._reply, correlation))
             return
@@ -148,7 +154,18 @@ class Deliverer:
             self._connection.refuse(correlation, error)
             return
         reply = frame(Command.RECEIVE | REPLY, correlation, encode(Delivery(packed.rows)))
-        self._listener.commits.reply_after(packed.commit, self._connection, correlation, reply)
+        self._listener.commits.reply_after(packed.commit, self._connection, [correlation], reply)
+
+    def go_on(self) -> None:
+        """The client takes more."""
+        stalled, self._stalled = self._stalled, []
+        for correlation, request in stalled:
+            self._connection.begin()
+            try:
+                self.receive(correlation, request)
+            except PenstockError as error:
+                self._connection.refuse(correlation, error)
+        self.push()
 
     # When they are pushed.
 
@@ -185,6 +202,9 @@ class Deliverer:
         waiter, self._pushing = self._pushing, None
         if waiter is None:
             return
+        if not self._connection.writable:
+            self._give_up(waiter)  # it is fetched again when the client listens
+            return
         self._stop_waiting(waiter)
         if waiter.picks and waiter.topic is not None:
             self._push((waiter.topic, waiter.picks))
@@ -206,7 +226,7 @@ class Deliverer:
         if packed.rows:
             data = frame(Command.DELIVER, self._number, encode(Delivery(packed.rows, self._ahead())))
             self._connection.begin()
-            self._listener.commits.reply_after(packed.commit, self._connection, 0, data)
+            self._listener.commits.reply_after(packed.commit, self._connection, [0], data)
         self._loop.call_soon(self.push)
 
     def _ahead(self) -> int:

@@ -36,6 +36,7 @@ class NativeListener:
         self.server_name = f"penstock {penstock.__version__}"
         self.connections: set[Connection] = set()
         self.buffered_bytes = 0
+        self._unflushed: list[Connection] = []
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-request")
         self._in_threads = 0
         self._server: asyncio.Server | None = None
@@ -68,6 +69,17 @@ class NativeListener:
         self.connections.discard(connection)
         if self._stopping and not self.connections:
             self._all_gone.set()
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Have a connection write what it was given in this turn of the loop, after all others were given theirs."""
+        if not self._unflushed:
+            self.loop.call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for connection in unflushed:
+            connection.flush()
 
     def in_thread(
         self, work: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[BaseException], None]

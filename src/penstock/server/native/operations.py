@@ -15,7 +15,8 @@ from penstock.delivery.offsets import Offsets
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.letters import DeadLetter
 from penstock.model.message import MessageId, StoredMessage
-from penstock.model.units import format_size
+from penstock.model.options import whole
+from penstock.model.units import Time, format_size
 from penstock.protocol.consuming import ranges_of
 from penstock.protocol.frames import Command
 from penstock.protocol.session import decode_call, decode_read, encode
@@ -33,7 +34,7 @@ def _dead_letters(
 ) -> list[DeadLetter]:
     """A page of dead letters, behind the one that was the last of the page before."""
     start = None if after is None else MessageId.parse(str(after))
-    wanted = _LETTERS_AT_ONCE if limit is None else min(limit, _LETTERS_AT_ONCE)
+    wanted = _LETTERS_AT_ONCE if limit is None else min(whole(0, 1 << 62)(limit), _LETTERS_AT_ONCE)
     return list(itertools.islice(list_dead_letters(broker.engine, topic, start), wanted))
 
 
@@ -58,15 +59,44 @@ def _purge(broker: Broker, topic: str, *, ids: list[str] | None = None) -> int:
 def _named(ids: list[str] | None) -> Callable[[DeadLetter], bool] | None:
     if ids is None:
         return None
+    if not isinstance(ids, list):
+        raise InvalidArgument(f"{ids!r:.80} is not a list of message ids")
     wanted = {MessageId.parse(str(identity)) for identity in ids}
     return lambda letter: letter.id in wanted
 
 
-def _replay(broker: Broker, topic: str, to: str, *, only: dict[str, list[int]] | None = None, **window: Any) -> int:
+def _offset_at(broker: Broker, topic: str, time: Time, partition: int = 0) -> int:
+    """As the broker's, of one partition for sure."""
+    return broker.offset_at(topic, time, whole(0, 1 << 62)(partition))
+
+
+def _replay(
+    broker: Broker,
+    topic: str,
+    to: str,
+    *,
+    from_time: Time | None = None,
+    to_time: Time | None = None,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+    partition: int | None = None,
+    rate: float | None = None,
+    only: dict[str, list[int]] | None = None,
+) -> int:
     """Replay a window, or just some offsets of it (by partition, as runs), into a group."""
     if not isinstance(to, str):
         raise InvalidArgument(f"{to!r} is not the name of a group")
-    return broker.replay(topic, to, filter=None if only is None else _among(only), **window)
+    return broker.replay(
+        topic,
+        to,
+        from_time=from_time,
+        to_time=to_time,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        partition=partition,
+        filter=None if only is None else _among(only),
+        rate=rate,
+    )
 
 
 def _among(only: dict[str, list[int]]) -> Callable[[StoredMessage], bool]:
@@ -80,7 +110,7 @@ def _among(only: dict[str, list[int]]) -> Callable[[StoredMessage], bool]:
 
 
 _PLAIN = (
-    *("topics", "create_topic", "configure_topic", "delete_topic", "offset_at", "settle", "retain", "status"),
+    *("topics", "create_topic", "configure_topic", "delete_topic", "settle", "retain", "status"),
     *("create_group", "groups", "group", "seek_group", "reset_group", "delete_group"),
     *("delayed", "cancel_delayed", "reschedule_delayed"),
     *("schedule", "schedules", "pause_schedule", "resume_schedule", "remove_schedule"),
@@ -88,6 +118,7 @@ _PLAIN = (
 )
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(Broker, name) for name in _PLAIN},
+    "offset_at": _offset_at,
     "dead_letters": _dead_letters,
     "redrive": _redrive,
     "purge_dead_letters": _purge,
@@ -119,6 +150,9 @@ class Operations:
             _SIGNATURES[call.operation].bind(self._listener.broker, **call.arguments)
         except TypeError as error:
             raise InvalidArgument(f"{call.operation}: {error}") from error
+        for name in ("topic", "group", "name"):
+            if not isinstance(call.arguments.get(name), str | None):
+                raise InvalidArgument(f"{call.operation}: {name} is text")
         self._reply_from_thread(
             Command.CALL, correlation, lambda: encode(operation(self._listener.broker, **call.arguments))
         )

@@ -1,0 +1,1 @@
+"""Measuring a server from outside: the load, the baseline beside it, and the check of what was read back."""

@@ -1,0 +1,135 @@
+"""`latency`: from when a message was to be sent until it is received, at a fixed rate, without coordinated omission.
+
+The schedule does not wait for the server. A server that stops for a second makes every message of that second late,
+also those that could not be sent meanwhile: each counts from the time at which it was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from penstock.bench.bare import WHAT
+from penstock.bench.consuming import WAIT_S
+from penstock.bench.figures import Beside, Figure, Mismatch
+from penstock.bench.histogram import Histogram
+from penstock.bench.place import Target
+from penstock.bench.requests import STAMP_BYTES, StampedRequests, stamp_of
+from penstock.bench.sending import Extent, Sender
+from penstock.bench.topics import GROUP, check_acked, check_published, ends_of, new_name, topics
+from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
+
+_RECEIVED_MAX = 1000
+_IN_FLIGHT_MAX = 100_000
+_BARE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is due when."""
+
+    rate: float = 50_000.0
+    """Messages a second."""
+    batch: int = 10
+    """Messages a request, all due at the same moment."""
+    connections: int = 1
+    window: int = 64
+    """Requests under way on a connection; what is due beyond that waits, and its latency grows."""
+    size: int = 100
+    seconds: float = 5.0
+
+    @property
+    def what(self) -> str:
+        """The plan in words."""
+        messages = "one message a request" if self.batch == 1 else f"batches of {self.batch:,}"
+        return f"end to end at {self.rate:,.0f}/s, {messages}"
+
+    @property
+    def requests(self) -> int:
+        """How many it has."""
+        return max(1, math.ceil(self.seconds * self.rate / self.batch))
+
+
+async def latency(target: Target, plan: Schedule) -> Figure:
+    """Measure it, with publishers and consumer on connections of their own."""
+    topic = new_name()
+    expected = plan.requests * plan.batch
+    requests = StampedRequests(topic, plan.batch, max(plan.size, STAMP_BYTES))
+    async with target.client() as client, topics(target, client, [topic]), target.links(plan.connections) as links:
+        before = await ends_of(client, [topic])
+        sender = Sender(links, requests, plan.window)
+        async with await client.consumer(topic, GROUP, max_in_flight=_IN_FLIGHT_MAX) as consumer:
+            wait_s = WAIT_S + 2 * plan.batch / plan.rate
+            start_ns = perf_counter_ns()
+            receiving = asyncio.ensure_future(_receive(consumer, expected, wait_s))
+            sending = asyncio.ensure_future(sender.run(Extent(plan.requests), plan.rate / plan.batch))
+            try:
+                _, (received, histogram) = await asyncio.gather(sending, receiving)
+            finally:
+                for task in (sending, receiving):
+                    task.cancel()
+            seconds = (perf_counter_ns() - start_ns) / 1e9
+        published = await check_published(client, before, expected)
+        verified = await check_acked(client, [topic], received, expected)
+        trips = target.bare.trips(sender.request_bytes, sender.reply_bytes)
+        trips.run(min(plan.seconds, _BARE_S))
+        trips.close()
+    found, bare = histogram.latency(), trips.histogram.latency()
+    return Figure(
+        plan.what,
+        expected,
+        seconds,
+        requests.size,
+        found,
+        "a message, from when it was due to be sent until it was received",
+        (published, *verified),
+        Beside(WHAT, trips.per_second * plan.batch, bare, found.p50_s / bare.p50_s, of_times=True),
+    )
+
+
+async def _receive(consumer: AsyncClientConsumer, expected: int, wait_s: float) -> tuple[int, Histogram]:
+    """Receive and ack until all have come: how many came, and how late they were."""
+    histogram = Histogram()
+    acks = _Acks(consumer)
+    received = 0
+    while received < expected:
+        messages = await consumer.receive(_RECEIVED_MAX, wait=wait_s)
+        now_ns = perf_counter_ns()
+        if not messages:
+            raise Mismatch(f"{received:,} messages came of {expected:,}, and then none for {wait_s:g} s")
+        for stamp, count in Counter([message.value[:STAMP_BYTES] for message in messages]).items():
+            histogram.record(now_ns - stamp_of(stamp), count)
+        received += len(messages)
+        acks.add(messages)
+    await acks.done()
+    return received, histogram
+
+
+class _Acks:
+    """Acks what was received; what comes while an ack is under way goes with the next one."""
+
+    def __init__(self, consumer: AsyncClientConsumer) -> None:
+        self._consumer = consumer
+        self._waiting: list[AsyncReceived] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, messages: list[AsyncReceived]) -> None:
+        """Ack these soon; an ack that failed before is raised here."""
+        self._waiting += messages
+        if self._task is None or self._task.done():
+            if self._task is not None:
+                self._task.result()
+            self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while self._waiting:
+            messages, self._waiting = self._waiting, []
+            await self._consumer.ack(messages)
+
+    async def done(self) -> None:
+        """Wait until everything is acked."""
+        if self._task is not None:
+            await self._task

@@ -1,0 +1,90 @@
+"""A server of our own: `penstock serve` as a process beside the load, on a directory that goes afterwards."""
+
+from __future__ import annotations
+
+import collections
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Self
+
+from penstock.model.errors import PenstockError
+
+_STOP_S = 60.0
+_LINES_MAX = 20
+
+
+class OwnServer:
+    """Runs while it is entered; `address` is where it listens."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = ""
+        self.process: subprocess.Popen[str]
+        self._last: collections.deque[str] = collections.deque(maxlen=_LINES_MAX)
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "penstock.cli.main", "serve", str(self.directory)]
+        options = ["--host", "127.0.0.1", "--native-port", "0", "--log-format", "json", "--log-level", "info"]
+        self.process = subprocess.Popen(
+            [*command, *options],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the load, which then stops the server
+        )
+        try:
+            self.address = self._find_address()
+        except BaseException:
+            self._end()
+            raise
+        self._reader = threading.Thread(target=self._read, daemon=True)  # so that its log never fills the pipe
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._reader.join()
+
+    @property
+    def trouble(self) -> str | None:
+        """The last thing that it said, if it ended by itself."""
+        if self.process.poll() is None:
+            return None
+        return f"the server ended with {self.process.returncode}: {self._told()}"
+
+    def _find_address(self) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._last.append(line)
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if said.get("message") == "listening":
+                return str(said["native"])
+        self.process.wait(_STOP_S)
+        raise PenstockError(f"the server could not start: {self._told()}")
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self._last.extend(self.process.stderr)
+
+    def _told(self) -> str:
+        if not self._last:
+            return "it said nothing"
+        try:
+            return str(json.loads(self._last[-1])["message"])
+        except (ValueError, KeyError, TypeError):
+            return self._last[-1].strip().removeprefix("error: ")
+
+    def _end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_S)
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise

@@ -1,0 +1,124 @@
+"""The load: requests to publish, so many under way, as fast as they are answered or by a schedule.
+
+There is no task and no future for a request, only a callback: the load shares its cores with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from penstock.bench.histogram import Histogram
+from penstock.bench.requests import Requests, encode
+from penstock.bench.ticker import Ticker
+from penstock.client.link import Link
+from penstock.model.errors import PenstockError
+from penstock.protocol.frames import HEADER_BYTES, Command
+
+_NEVER_NS = 1 << 62
+
+
+class Extent(NamedTuple):
+    """How much to do: so many requests, or as many as can be done in some seconds."""
+
+    requests: int | None = None
+    seconds: float = 3.0
+
+
+class Sent(NamedTuple):
+    """What was done."""
+
+    requests: int
+    seconds: float
+
+
+class _Lane:
+    """A connection, and the producer that publishes on it."""
+
+    __slots__ = ("link", "producer", "sequence")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.producer = encode(uuid.uuid4().hex)
+        self.sequence = 0
+
+
+class Sender:
+    """Publishes over some connections; latencies go into a histogram.
+
+    By a schedule, each request has a time at which it is due, whatever became of those before: that is where its
+    latency begins, however late it is sent.
+    """
+
+    def __init__(self, links: Sequence[Link], requests: Requests, window: int) -> None:
+        self._lanes = [_Lane(link) for link in links]
+        self._requests = requests
+        self._window = window
+        self.histogram = Histogram()
+        self.request_bytes = 0
+        self.reply_bytes = 0
+        """How long a frame of each is, once there was one."""
+
+    async def run(self, extent: Extent, per_second: float | None = None) -> Sent:
+        """Send and wait for all replies; `per_second` is how many requests are due each second."""
+        self._free = deque(lane for _ in range(self._window) for lane in self._lanes)
+        self._number = self._done = 0
+        self._interval_ns = 0.0 if per_second is None else 1e9 / per_second
+        self._total, self._stop_ns = _NEVER_NS, _NEVER_NS
+        self._start_ns = perf_counter_ns()
+        if extent.requests is not None:
+            self._total = extent.requests
+        elif per_second is not None:
+            self._total = max(1, math.ceil(extent.seconds * per_second))
+        else:
+            self._stop_ns = self._start_ns + round(extent.seconds * 1e9)
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ticker = None if per_second is None else Ticker(1 / per_second, self._pump)
+        if ticker is not None:
+            ticker.start()
+        try:
+            self._pump()
+            await self._finished
+        finally:
+            if ticker is not None:
+                ticker.stop()
+        return Sent(self._done, (perf_counter_ns() - self._start_ns) / 1e9)
+
+    def _pump(self) -> None:
+        """Send what is due, as long as not too much is under way."""
+        now_ns = perf_counter_ns()
+        if now_ns >= self._stop_ns:
+            self._total = min(self._total, max(1, self._number))
+        while self._free and self._number < self._total and not self._finished.done():
+            due_ns = now_ns
+            if self._interval_ns:
+                due_ns = self._start_ns + round(self._number * self._interval_ns)
+                if due_ns > now_ns:
+                    return
+            lane = self._free.popleft()
+            lane.sequence += 1
+            body = b"".join((*self._requests.parts(self._number, due_ns), lane.producer, encode(lane.sequence)))
+            self._number += 1
+            if not self.request_bytes:
+                self.request_bytes = HEADER_BYTES + len(body)
+            lane.link.send(Command.PUBLISH, body, partial(self._replied, lane, due_ns))
+
+    def _replied(self, lane: _Lane, due_ns: int, reply: bytes | None, error: PenstockError | None) -> None:
+        if error is not None or reply is None:
+            if not self._finished.done():
+                self._finished.set_exception(error or PenstockError("no reply"))
+            return
+        self.histogram.record(perf_counter_ns() - due_ns)
+        if not self.reply_bytes:
+            self.reply_bytes = HEADER_BYTES + len(reply)
+        self._done += 1
+        self._free.append(lane)
+        self._pump()
+        if self._done >= self._total and not self._finished.done():
+            self._finished.set_result(None)
