@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cli.harness import Command
+from tests.cli.harness import PENSTOCK, Command
 
 
 @pytest.fixture
@@ -177,3 +179,35 @@ def test_a_file_is_there_when_it_is_complete(local: Command, tmp_path: Path) -> 
 def test_a_replay_to_nowhere_is_refused(local: Command, arguments: list[str], said: str, code: int) -> None:
     local.ok("publish", "orders", "x")
     assert said in local.refused("replay", "orders", *arguments, code=code)
+
+
+@pytest.fixture
+def many_letters(local: Command) -> Command:
+    """A topic with thirty dead letters."""
+    with local.open() as broker:
+        broker.create_topic("orders", max_deliveries=1)
+        broker.publish_many("orders", [str(number) for number in range(30)])
+        with broker.consumer("orders", "kitchen") as consumer:
+            consumer.fail(consumer.receive(100, wait=5), "no milk")
+    return local
+
+
+def test_a_redrive_shows_its_progress_on_a_terminal(many_letters: Command) -> None:
+    asked = f"import pty, sys; sys.exit(pty.spawn(['{PENSTOCK}', 'dlq', 'redrive', 'orders', '--rate', '15']) >> 8)"
+    done = many_letters.shell(f'python -c "{asked}"')
+    assert done.code == 0 and re.search(r"redriving \d+ of 30", done.out), done
+    assert "30 dead letters chosen: 30 sent back, 0 copied" in done.out
+
+
+def test_an_interrupted_redrive_goes_on_where_it_was(many_letters: Command) -> None:
+    with many_letters.start("dlq", "redrive", "orders", "--rate", 10) as child:
+        assert child.stderr is not None
+        time.sleep(1.5)
+        child.send_signal(signal.SIGINT)
+        assert child.stderr.read().startswith(b"note: interrupted: what was sent back stays so")
+        assert child.wait(60) == 130
+    left = len(letters(many_letters))
+    assert 0 < left < 30
+    report = json.loads(many_letters.ok("dlq", "redrive", "orders", "-o", "json"))
+    assert (report["selected"], report["redriven"]) == (left, left)
+    assert len(many_letters.ok("consume", "orders", "--group", "kitchen").splitlines()) == 30

@@ -228,3 +228,11 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_closed_standard_input_is_an_error_of_one_line(command: Command) -> None:
     done = command.shell("penstock publish orders <&-")
     assert (done.code, done.out) == (2, "") and done.err.startswith("error: there is no standard input"), done
+
+
+def test_long_input_shows_its_progress_on_a_terminal(local: Command) -> None:
+    slowly = "(for n in 1 2 3 4; do seq 1000; sleep 0.4; done) | penstock publish orders"
+    done = local.shell(f'python -c \'import pty, sys; sys.exit(pty.spawn(["bash", "-c", "{slowly}"]) >> 8)\'')
+    assert done.code == 0, done
+    assert re.search(r"publishing [1-4],000.* [\d,]+/s", done.out) and "Traceback" not in done.out, done
+    assert "4,000 messages were published" in done.out

@@ -79,7 +79,7 @@ async def _drain(consumer: AsyncClientConsumer, plan: Consuming, count: int) -> 
                 raise Mismatch(f"{received:,} messages came of {count:,}, and then none for {WAIT_S:g} s")
             received += len(messages)
             acks.append(asyncio.ensure_future(_ack(consumer, messages, asked_ns, histogram)))
-            if len(acks) > plan.window:
+            if len(acks) >= plan.window:
                 await acks.popleft()
         while acks:
             await acks.popleft()

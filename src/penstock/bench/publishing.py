@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from penstock.bench.bare import WHAT, Trips
 from penstock.bench.figures import Beside, Figure
@@ -52,7 +53,7 @@ class Publishing:
             return [Extent(seconds=self.seconds / parts)] * parts
         requests = math.ceil(self.count / self.batch)
         ends = [requests * number // parts for number in range(parts + 1)]
-        return [Extent(end - start) for start, end in zip(ends, ends[1:], strict=False) if end > start]
+        return [Extent(end - start) for start, end in pairwise(ends) if end > start]
 
 
 async def publish(target: Target, plan: Publishing) -> Figure:

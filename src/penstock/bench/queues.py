@@ -115,10 +115,15 @@ async def _drain(consumer: AsyncClientConsumer, plan: Queues) -> tuple[int, floa
                 all_acked.set()
 
     start_ns = perf_counter_ns()
-    tasks = [asyncio.ensure_future(work()) for _ in range(_TASKS)]
+    workers = asyncio.gather(*(work() for _ in range(_TASKS)))
     end = asyncio.ensure_future(all_acked.wait())
     try:
-        await asyncio.wait([end, *tasks], return_when=asyncio.FIRST_EXCEPTION if False else asyncio.FIRST_COMPLETED)
-    finally:
-        pass
-    return received, (perf_counter_ns() - start_ns) / 1e9, histogram
+        await asyncio.wait([end, workers], return_when=asyncio.FIRST_COMPLETED)
+        seconds = (perf_counter_ns() - start_ns) / 1e9
+        if workers.done():
+            workers.result()
+    finally:  # those who ask for more need not wait for it
+        end.cancel()
+        workers.cancel()
+        await asyncio.gather(end, workers, return_exceptions=True)
+    return received, seconds, histogram

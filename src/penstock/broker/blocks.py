@@ -106,14 +106,14 @@ class SinglesBlock(LogBlock):
             self._remember(producer, sequence, offset, 1)
         return offset
 
-    def add_run(self, singles: list[Single], producer: str | None, sequence: int) -> int:
+    def add_all(self, singles: list[Single], origins: list[Origin]) -> int:
         """Take messages in that have nothing but values; the offset of the first."""
         offset = self.base + self.count
         self.singles += singles
         self.count += len(singles)
         self.log.next_offset = offset + len(singles)
-        if producer is not None:
-            self._remember(producer, sequence, offset, len(singles))
+        for row, producer, sequence, count in origins:
+            self._remember(producer, sequence, offset + row, count)
         return offset
 
     def _remember(self, producer: str, sequence: int, offset: int, count: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from penstock.model.batch import Origin
 from penstock.model.errors import StaleSequence
 from penstock.model.message import IdRun
 
@@ -110,12 +111,21 @@ class ProducerHistories:
             return [IdRun(known.partition, known.base + sequence - known.first, 1)]
         return known
 
-    def has_any(self, producer: str, first: int, count: int) -> bool:
-        """Whether one of these sequences is known, or too old to tell."""
-        history = self._producers.get(producer)
-        return history is not None and (
-            first <= history.floor or not history.published.keys().isdisjoint(range(first, first + count))
-        )
+    def has_any(self, origins: Iterable[Origin]) -> bool:
+        """Whether one of these sequences is known, or too old to tell, or there twice."""
+        ends: dict[str, int] = {}
+        for _, producer, first, count in origins:
+            if first < ends.get(producer, 0):
+                return True
+            ends[producer] = first + count
+            history = self._producers.get(producer)
+            if history is None:
+                continue
+            if first <= history.floor or first in history.published:
+                return True
+            if count > 1 and not history.published.keys().isdisjoint(range(first, first + count)):
+                return True
+        return False
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""

@@ -16,7 +16,7 @@ from penstock.broker.routing import check_partition, ids_in_order, route
 from penstock.broker.schedules import TOPIC
 from penstock.broker.topics import Catalog, Log, Topic
 from penstock.journal import Commit, Journal
-from penstock.model.batch import Batch
+from penstock.model.batch import Batch, Origin
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import (
@@ -99,28 +99,27 @@ class Writing:
                 topic.producers.keep_to(self.config.max_producers)
             return identity, commit
 
-    def publish_run(
-        self, topic_name: str, singles: list[Single], now_us: int, producer: str | None, sequence: int
+    def publish_singles(
+        self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int
     ) -> tuple[IdRun, Commit] | None:
-        """Publish messages that have nothing but values, each on its own, with consecutive sequences.
+        """Publish messages that have nothing but values, each on its own, all to one partition.
 
-        They go to one partition. None if one of them may have been published before, or the topic needs to be made:
-        then nothing was done, and they are to be published one by one.
+        None if one of them may have been published before, or the topic is to be made: then nothing was done, and
+        they are to be published one by one.
         """
         size_bytes = sum([len(single.value) for single in singles]) + _MESSAGE_BYTES * len(singles)
         with self.lock:
             topic = self.catalog.by_name.get(topic_name)
             if topic is None or topic.deleting:
                 return None
-            known = topic.producers if producer is not None else None
-            if known is not None and producer is not None and known.has_any(producer, sequence, len(singles)):
+            if topic.producers is not None and topic.producers.has_any(origins):
                 return None
             self._check_writable(size_bytes, now_us)
             if topic.config.max_backlog is not None:
                 check_flow(topic, len(singles), 0, now_us)
             partition = topic.next_partition()
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            base = block.add_run(singles, producer, sequence)
+            base = block.add_all(singles, origins)
             if topic.producers is not None:
                 topic.producers.keep_to(self.config.max_producers)
             return IdRun(partition, base, len(singles)), commit

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli.completion import complete_group, complete_topic
 from penstock.cli.confirm import confirm
+from penstock.cli.errors import warn
 from penstock.cli.lazy import new_app
 from penstock.cli.output import (
     Format,
@@ -139,7 +140,11 @@ def redrive(
         shown = target.directory is not None and is_terminal("stderr") and not dry_run
         with Counter("redriving", _count(broker, topic, chosen) if shown else None) as counter:
             choice = _counting(chosen, counter) if shown else chosen
-            report = broker.redrive(topic, filter=choice, to=to, rate=rate, dry_run=dry_run)
+            try:
+                report = broker.redrive(topic, filter=choice, to=to, rate=rate, dry_run=dry_run)
+            except KeyboardInterrupt:
+                warn("interrupted: what was sent back stays so; the same command goes on with the rest")
+                raise
     did = "would be redriven" if dry_run else f"chosen: {report.redriven:,} sent back, {report.copied:,} copied"
     line = f"{counted(report.selected, 'dead letter')} {did}" + (
         f", {report.skipped:,} skipped" if report.skipped else ""

@@ -54,7 +54,7 @@ _HINTS: dict[str, tuple[str, int]] = {
     "StorageFailed": ("look at the broker's disk, then start the broker again", REFUSED),
     "CorruptData": ("close the broker and run `penstock check DIR`", REFUSED),
     "LeaseLost": ("it comes again", REFUSED),
-    "PenstockError": ("see docs/reference/command-line.md", REFUSED),
+    "PenstockError": ("`penstock status` may tell more", REFUSED),
     "OSError": ("look at the name, at the permissions and at the disk", REFUSED),
 }
 

@@ -157,4 +157,4 @@ def _position(text: str) -> int | float | str:
         return text
     if text.isascii() and text.isdigit():
         return int(text)
-    return parse_moment(text) or 0.0
+    return parse_moment(text)

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from penstock.cli.errors import CommandError, Mistake, explain, explain_mistake, tell
+from penstock.cli.errors import INTERRUPTED, CommandError, Mistake, explain, explain_mistake, tell
 
 COMMAND = "penstock.command"
 """Under this name a command notes in its context how it was called."""
@@ -94,6 +94,8 @@ class CommandGroup(TyperGroup):
             with contextlib.suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
         except (CommandError, PenstockError, OSError) as error:
             told = explain(error, ctx.meta.get(COMMAND, ctx.command_path))
             tell(told)

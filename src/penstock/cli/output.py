@@ -175,7 +175,8 @@ def plain(value: Any) -> Any:
 
 def iso_time(time: datetime) -> str:
     """ISO 8601 in UTC, to the microsecond."""
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    in_utc = time if time.tzinfo is UTC else time.astimezone(UTC)
+    return f"{in_utc.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def to_yaml(value: object) -> str:
@@ -232,7 +233,9 @@ def encode(message: StoredMessage, form: StreamFormat) -> bytes:
     if form is StreamFormat.RAW:
         return message.value + b"\n"
     if form is StreamFormat.JSON:
-        return json.dumps(record(message), ensure_ascii=False).encode() + b"\n"
+        import msgspec
+
+        return msgspec.json.encode(record(message)) + b"\n"
     if form is StreamFormat.YAML:
         return to_yaml(record(message)).encode()
     text = readable(message.value)[0]

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _PATIENCE_S = 0.7
+_EVERY_S = 0.1
 
 
 class Counter:
@@ -22,33 +23,35 @@ class Counter:
         self._total = total
         self._wanted = is_terminal("stderr")
         self._started_s = time.monotonic()
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._next_s = self._started_s + _PATIENCE_S
+        self._shown: tuple[Progress, TaskID] | None = None
         self.count = 0
 
     def add(self, more: int = 1) -> None:
         """So many more."""
         self.count += more
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=self.count)
-        elif self._wanted and time.monotonic() - self._started_s > _PATIENCE_S:
-            self._begin()
+        if self._wanted and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _EVERY_S
+            progress, task = self._shown or self._begin()
+            speed = self.count / (time.monotonic() - self._started_s)
+            progress.update(task, completed=self.count, speed=f"{speed:,.0f}/s")
 
-    def _begin(self) -> None:
+    def _begin(self) -> tuple[Progress, TaskID]:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-        columns = [TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}")]
+        columns: list[ProgressColumn] = [TextColumn("{task.description} {task.completed:,.0f}")]
         if self._total is not None:
-            columns = [*columns, TextColumn("of {task.total:,.0f}"), BarColumn(), TimeRemainingColumn()]  # type: ignore[list-item]
-        columns.append(TextColumn("{task.speed:,.0f}/s" if self.count else ""))
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._progress.add_task(self._doing, total=self._total, completed=self.count)
-        self._progress.start()
+            columns += [TextColumn("of {task.total:,.0f}"), BarColumn(), TimeRemainingColumn()]
+        progress = Progress(*columns, TextColumn("{task.fields[speed]}"), console=Console(stderr=True), transient=True)
+        task = progress.add_task(self._doing, total=self._total, speed="")
+        progress.start()
+        self._shown = (progress, task)
+        return self._shown
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        if self._shown is not None:
+            self._shown[0].stop()

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 from penstock.model.errors import InvalidArgument
 
@@ -33,9 +33,15 @@ def parse_lane(text: str) -> int | str:
     """A priority by number or name."""
     from penstock.model.names import parse_priority
 
-    return parse_priority(int(text) if text.isascii() and text.isdigit() else text)
+    return parse_priority(_number(text))
 
 
+@overload
+def parse_moment(text: str) -> float | str: ...
+@overload
+def parse_moment(text: None) -> None: ...
+@overload
+def parse_moment(text: str | None) -> float | str | None: ...
 def parse_moment(text: str | None) -> float | str | None:
     """A point in time: ISO 8601 with a zone, seconds since 1970, `now`, or `15m ago`."""
     from penstock.model.units import parse_duration, parse_time_us
@@ -103,7 +109,7 @@ def _meanings(text: str) -> Iterator[object]:
             continue
     if "=" in text:  # weights of lanes: high=5,low=1
         pairs = [pair.partition("=")[::2] for pair in text.split(",")]
-        yield {parse_key(lane): int(weight) if weight.isdigit() else weight for lane, weight in pairs}
+        yield {_number(lane): _number(weight) for lane, weight in pairs}
     if text.startswith("{"):
         try:
             yield json.loads(text)
@@ -112,6 +118,5 @@ def _meanings(text: str) -> Iterator[object]:
     yield text
 
 
-def parse_key(lane: str) -> int | str:
-    """A lane as it is written among weights: its number or its name."""
-    return int(lane) if lane.isascii() and lane.isdigit() else lane
+def _number(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() else text

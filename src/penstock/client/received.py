@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TypeVar
 
 from penstock.model.batch import decode_payload
@@ -80,8 +81,12 @@ def messages_of(rows: Rows, message_class: type[Message], *more: object) -> Iter
 
 def by_lease(messages: Iterable[Received]) -> dict[Lease | None, list[int]]:
     """The offsets of messages, by the lease that holds them."""
+    rows = messages if isinstance(messages, list) else list(messages)
+    leases = set(map(_lease, rows))
+    if len(leases) == 1:
+        return {leases.pop(): list(map(_offset, rows))}
     found: dict[Lease | None, list[int]] = {}
-    for message in messages:
+    for message in rows:
         known = found.get(message.lease)
         if known is None:
             found[message.lease] = [message.offset]
@@ -104,3 +109,7 @@ def _ascending(offsets: list[int]) -> bool:
 def ids_of(lease: Lease, offsets: Iterable[int]) -> list[MessageId]:
     """The ids of messages of a lease."""
     return [MessageId(lease.topic, lease.partition, offset) for offset in offsets]
+
+
+_lease = attrgetter("lease")
+_offset = attrgetter("offset")

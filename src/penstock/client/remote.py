@@ -74,6 +74,9 @@ class RemoteConsumer(Generic[Message]):
         self._acks: list[Message] = []
         self._acked: asyncio.Future[LeaseLost | None] | None = None
         self._keeper = LeaseKeeper(link.loop, self._extend_held) if auto_extend else None
+        self._beating: asyncio.TimerHandle | None = None
+        if options.mode == "assigned":
+            self._beat()
 
     # Coming and going.
 
@@ -133,8 +136,9 @@ class RemoteConsumer(Generic[Message]):
         self._arrived.set()
         if self._keeper is not None:
             self._keeper.close()
-        if self._taken_timer is not None:
-            self._taken_timer.cancel()
+        for timer in (self._taken_timer, self._beating):
+            if timer is not None:
+                timer.cancel()
         if self.resume in self._link.on_connected:
             self._link.on_connected.remove(self.resume)
         self._forget()
@@ -323,6 +327,12 @@ class RemoteConsumer(Generic[Message]):
             body = encode(Settle(self._number, [held_by(*one) for one in some], "", seconds))
             with contextlib.suppress(PenstockError):  # whoever settles them will hear of it
                 await self._link.ask(Command.EXTEND, body)
+
+    def _beat(self) -> None:
+        """Say now and then that this client lives, and so its partitions stay its own during long work."""
+        if self._number and self._generation == self._link.generation:
+            self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), _ignore)
+        self._beating = self._link.loop.call_later(self._options.session_timeout / 3, self._beat)
 
     async def heartbeat(self) -> None:
         """Say that it is alive."""

@@ -43,7 +43,6 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_s = self._loop.time()
         self.peer = "?"
         self.handlers: dict[int, Handler] = {}
-        self.on_handled: Callable[[], None] = _nothing
         self.on_writable: Callable[[], None] = _nothing
         self.on_closed: Callable[[], None] = _nothing
 
@@ -74,9 +73,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._open_requests += 1
                 try:
                     handler(correlation, body)
+                except ProtocolError:
+                    raise
                 except PenstockError as error:
                     self.refuse(correlation, error)
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                     self.refuse(correlation, InvalidArgument(f"the body of {_names[command]}: {error}"))
                 except Exception as error:  # noqa: BLE001 - a bug of ours is no reason to leave a client waiting
                     _log.exception("a request failed", extra={"peer": self.peer, "command": _names[command]})
@@ -84,9 +85,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._open_requests >= _OPEN_REQUESTS_MAX or not self.writable:
                     self._pause_or_resume()
                     break  # the rest is handled when there is room for the replies
-            self.on_handled()
         except ProtocolError as error:
-            self.on_handled()
             self.close(error)
         finally:
             frames.close()

@@ -85,12 +85,12 @@ class Consumers:
         request = decode_subscribe(body)
         if len(self._deliverers) + self._joining >= _CONSUMERS_MAX:
             raise Overloaded(f"a connection has at most {_CONSUMERS_MAX} consumers")
-        self._joining += 1
         self._listener.in_thread(
             partial(self._join, request),
             partial(self._joined, correlation, request),
             partial(self._not_joined, correlation),
         )
+        self._joining += 1
 
     def _join(self, request: Subscribe) -> Consuming[Delivered]:
         return Consuming(
@@ -154,10 +154,10 @@ class Consumers:
 
     def _taken(self, _: int, body: memoryview) -> None:
         request = decode_settle(body)
-        self._connection.end()
         deliverer = self._deliverers.get(request.consumer)
         if deliverer is not None:
             deliverer.taken(self._leased(deliverer, request))
+        self._connection.end()
 
     # What becomes of messages.
 

@@ -14,7 +14,7 @@ from penstock.broker.consuming import Consuming, Delivered, Leased, hold_unseen
 from penstock.broker.waiting import Waiter
 from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets
-from penstock.model.errors import PenstockError
+from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.frames import REPLY, Command, frame
@@ -37,12 +37,11 @@ Fetched = tuple["TopicDelivery", list[Pick]]
 class _Packed:
     """Messages ready to be sent, once what they wait for is committed."""
 
-    __slots__ = ("commit", "given_back", "leased", "rows")
+    __slots__ = ("commit", "leased", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Rows] = []
         self.leased = Leased()
-        self.given_back = 0
         self.commit: Commit | None = None
 
 
@@ -92,6 +91,8 @@ class Deliverer:
         wanted = self._affordable(whole(1, 1_000_000)(request.max_messages), _REPLY_BYTES)
         wait_s = duration()(request.wait_s)
         visibility_s = optional(duration(0.001))(request.visibility_s)
+        if correlation in self._receiving:
+            raise InvalidArgument(f"a RECEIVE with the correlation {correlation} waits already: give each its own")
         waiter = Waiter(self.consuming.seats, wanted, visibility_s, partial(self._wake, correlation))
         with self._engine.lock:
             found = self.consuming.fetch(wanted, visibility_s)
@@ -214,12 +215,11 @@ class Deliverer:
         self._packing = True
         for pick in found[1]:
             hold_unseen(pick.lease, Offsets(pick.offsets))
-        self._untaken += sum(len(pick.offsets) for pick in found[1])
         self._pack(found, _PUSH_BYTES, self._send)
 
     def _send(self, packed: _Packed, error: BaseException | None) -> None:
         self._packing = False
-        self._untaken -= packed.given_back
+        self._untaken += packed.leased.count
         if error is not None:
             self._give_up_pushing(error)
             return
@@ -241,6 +241,7 @@ class Deliverer:
 
     def _give_up_pushing(self, error: BaseException) -> None:
         """Nothing more can be pushed: a RECEIVE hears the reason, and so does whoever waits for a push."""
+        self._window = 0
         _log.warning("a subscription ended: %s", error, extra={"consumer": self.consuming.name})
         self._connection.send(frame(Command.DELIVER, self._number, encode(Delivery([], 0, str(error)))))
 
@@ -254,8 +255,8 @@ class Deliverer:
         """Read what was leased, in a thread if that takes a while, and go on with it as columns."""
 
         def go_on(packed: _Packed) -> None:
-            if self.consuming.closed:
-                self.consuming.give_back(*found)
+            if self.consuming.closed:  # it gave back what it held
+                packed = _Packed()
             then(packed, None)
 
         def stop(error: BaseException) -> None:
@@ -301,7 +302,6 @@ class Deliverer:
         if packed.leased.count:
             self._message_bytes += 0.5 * ((limit_bytes - left) / packed.leased.count - self._message_bytes)
         if too_many:
-            packed.given_back = sum(len(pick.offsets) for pick in too_many)
             self.consuming.give_back(delivery, too_many)
         if self._autoack and packed.rows:
             packed.commit, lost = self.consuming.ack(packed.leased)

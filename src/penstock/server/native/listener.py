@@ -15,6 +15,7 @@ from penstock.model.errors import BrokerClosed, Overloaded
 from penstock.server.commits import Commits
 from penstock.server.native.connection import Connection
 from penstock.server.native.session import Session
+from penstock.server.native.singles import Singles
 from penstock.server.settings.options import ServerConfig
 
 _log = logging.getLogger("penstock.server")
@@ -33,6 +34,7 @@ class NativeListener:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self.commits = Commits(self.loop, broker.engine)
+        self.singles = Singles(self)
         self.server_name = f"penstock {penstock.__version__}"
         self.connections: set[Connection] = set()
         self.buffered_bytes = 0
@@ -135,7 +137,7 @@ class NativeListener:
             connection.say_goodbye("the server is stopping")
         deadline_s = self.loop.time() + grace_s
         while self.loop.time() < deadline_s:
-            if not len(self.commits) and not self._in_threads and all(map(_is_idle, self.connections)):
+            if not self.commits and not self._in_threads and all(map(_is_idle, self.connections)):
                 break
             await asyncio.sleep(0.01)
         for connection in list(self.connections):

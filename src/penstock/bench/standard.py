@@ -1,0 +1,62 @@
+"""The standard figures: what `penstock bench all` and the benchmarks of the project measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.bench.consuming import Consuming, consume
+from penstock.bench.figures import Figure
+from penstock.bench.latency import Schedule, latency
+from penstock.bench.place import Target
+from penstock.bench.publishing import Publishing, publish
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much each figure does."""
+
+    seconds: float
+    count: int
+    """Messages to be consumed."""
+
+
+FULL = Effort(3.0, 2_000_000)
+QUICK = Effort(0.3, 50_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """One of them."""
+
+    name: str
+    what: str
+    run: Callable[[Target, Effort], Coroutine[Any, Any, Figure]]
+
+
+def _publishing(name: str, what: str, batch: int, connections: int, window: int) -> Standard:
+    def run(target: Target, effort: Effort) -> Coroutine[Any, Any, Figure]:
+        plan = Publishing(batch=batch, connections=connections, window=window, seconds=effort.seconds)
+        return publish(target, plan)
+
+    return Standard(name, what, run)
+
+
+def _consume(target: Target, effort: Effort) -> Coroutine[Any, Any, Figure]:
+    return consume(target, Consuming(batch=1000, count=effort.count))
+
+
+def _latency(target: Target, effort: Effort) -> Coroutine[Any, Any, Figure]:
+    return latency(target, Schedule(rate=50_000, batch=10, seconds=effort.seconds))
+
+
+STANDARD = (
+    _publishing("batches-1000", "publish, batches of 1,000, 8 under way", 1000, 1, 8),
+    _publishing("batches-100", "publish, batches of 100, 32 under way", 100, 1, 32),
+    _publishing("connections-64", "publish, one message a request, 64 connections", 1, 64, 1),
+    _publishing("window-256", "publish, one message a request, one connection, 256 under way", 1, 1, 256),
+    _publishing("alone", "publish, one message at a time, one connection", 1, 1, 1),
+    Standard("consume", "receive + ack, batches of 1,000", _consume),
+    Standard("latency", "end to end at 50,000/s, batches of 10", _latency),
+)

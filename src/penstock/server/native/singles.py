@@ -1,0 +1,128 @@
+"""Messages that come one a request, from many connections: what came in one turn of the loop is published together.
+
+Each is still published for itself, with its own id, producer and sequence; they only share the way through the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model.batch import Origin
+from penstock.model.errors import PenstockError
+from penstock.model.intake import Single
+from penstock.protocol.frames import REPLY, Command, frame
+from penstock.protocol.publishing import Publish
+from penstock.protocol.session import encode
+
+if TYPE_CHECKING:
+    from penstock.server.native.connection import Connection
+    from penstock.server.native.listener import NativeListener
+
+_PUBLISHED = Command.PUBLISH | REPLY
+_TOGETHER_MAX = 1000
+
+
+class _Gathering:
+    """Single messages for one topic, which have nothing but a value."""
+
+    __slots__ = ("origins", "requests", "singles")
+
+    def __init__(self) -> None:
+        self.singles: list[Single] = []
+        self.requests: list[tuple[Connection, int]] = []  # and the correlation
+        self.origins: list[Origin] = []
+
+
+class Singles:
+    """Gathers single messages of all connections."""
+
+    def __init__(self, listener: NativeListener) -> None:
+        self._listener = listener
+        self._engine = listener.broker.engine
+        self._gathering: dict[str, _Gathering] = {}
+
+    def add(self, connection: Connection, correlation: int, request: Publish, single: Single) -> None:
+        """Publish a message with the others of this turn."""
+        if not self._gathering:
+            self._listener.loop.call_soon(self.publish)
+        gathering = self._gathering.get(request.topic)
+        if gathering is None:
+            gathering = self._gathering[request.topic] = _Gathering()
+        if request.producer is not None:
+            self._note_origin(gathering, request.producer, request.sequence)
+        gathering.singles.append(single)
+        gathering.requests.append((connection, correlation))
+        if len(gathering.singles) >= _TOGETHER_MAX:
+            self.publish()
+
+    @staticmethod
+    def _note_origin(gathering: _Gathering, producer: str, sequence: int) -> None:
+        row = len(gathering.singles)
+        if gathering.origins:
+            first, known, before, count = gathering.origins[-1]
+            if known == producer and sequence == before + count and first + count == row:
+                gathering.origins[-1] = (first, producer, before, count + 1)
+                return
+        gathering.origins.append((row, producer, sequence, 1))
+
+    def publish(self) -> None:
+        """Publish what was gathered; whatever must come behind it calls this first."""
+        gathered, self._gathering = self._gathering, {}
+        for topic, gathering in gathered.items():
+            self._publish(topic, gathering)
+
+    def _publish(self, topic: str, gathering: _Gathering) -> None:
+        now_us = self._engine.clock.wall_us()
+        try:
+            published = self._engine.publish_singles(topic, gathering.singles, gathering.origins, now_us)
+        except PenstockError as error:
+            for connection, correlation in gathering.requests:
+                connection.refuse(correlation, error)
+            return
+        if published is None:
+            self._publish_one_by_one(topic, gathering, now_us)
+            return
+        (partition, base, _), commit = published
+        reply_after = self._listener.commits.reply_after
+        replies: list[bytes] = []
+        correlations: list[int] = []
+        last: Connection | None = None
+        for offset, (connection, correlation) in enumerate(gathering.requests, base):
+            if connection is not last:
+                if last is not None:
+                    reply_after(commit, last, correlations, b"".join(replies))
+                last, replies, correlations = connection, [], []
+            replies.append(frame(_PUBLISHED, correlation, encode((((partition, offset, 1),),))))
+            correlations.append(correlation)
+        if last is not None:
+            reply_after(commit, last, correlations, b"".join(replies))
+
+    def _publish_one_by_one(self, topic: str, gathering: _Gathering, now_us: int) -> None:
+        """Some may have been published before, or the topic is new."""
+        origins: dict[int, tuple[str, int]] = {}
+        for row, producer, sequence, count in gathering.origins:
+            origins.update({row + place: (producer, sequence + place) for place in range(count)})
+        for row, (single, (connection, correlation)) in enumerate(
+            zip(gathering.singles, gathering.requests, strict=True)
+        ):
+            self.publish_one(connection, correlation, topic, single, None, now_us, *origins.get(row, (None, 0)))
+
+    def publish_one(
+        self,
+        connection: Connection,
+        correlation: int,
+        topic: str,
+        single: Single,
+        partition: int | None,
+        now_us: int,
+        producer: str | None,
+        sequence: int,
+    ) -> None:
+        """Publish one message by itself."""
+        try:
+            identity, commit = self._engine.publish_single(topic, single, partition, now_us, producer, sequence)
+        except PenstockError as error:
+            connection.refuse(correlation, error)
+            return
+        reply = frame(_PUBLISHED, correlation, encode((((identity.partition, identity.offset, 1),),)))
+        self._listener.commits.reply_after(commit, connection, [correlation], reply)
