@@ -1,7 +1,7 @@
 """One file per figure; each has `run`, which measures and gives the rows of the table."""
 
 from benchmarks.bench import Figure
-from benchmarks.figures import batches, consume, delayed, holes, read_arrow, recovery, settle, singles, topics
+from benchmarks.figures import batches, consume, delayed, holes, read_arrow, recovery, server, settle, singles, topics
 
 FIGURES: dict[str, Figure] = {
     "batches": batches.run,
@@ -13,4 +13,5 @@ FIGURES: dict[str, Figure] = {
     "consume": consume.run,
     "delayed": delayed.run,
     "holes": holes.run,
+    "server": server.run,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,3 +30,11 @@ def remote(tmp_path: Path) -> Iterator[Command]:
     """The command line on a fresh server."""
     with on_server(tmp_path / "data") as made:
         yield made
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nothing listens, and nothing can while the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"

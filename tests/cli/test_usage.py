@@ -124,9 +124,9 @@ def test_completion_of_topics_and_groups(command: Command) -> None:
     assert complete("penstock group show orchids k", **command.environment) == []
 
 
-def test_completion_never_fails() -> None:
+def test_completion_never_fails(nobody: str) -> None:
     assert complete("penstock consume or", PENSTOCK_DIR="/does/not/exist") == []
-    assert complete("penstock consume or", PENSTOCK_SERVER="127.0.0.1:1") == []
+    assert complete("penstock consume or", PENSTOCK_SERVER=nobody) == []
     assert complete("penstock consume or", PENSTOCK_SERVER="nonsense") == []
 
 
@@ -161,17 +161,17 @@ def test_a_directory_in_use_is_exit_3(local: Command) -> None:
     assert "is in use by another broker (process " in line and "--server" in line
 
 
-def test_a_server_that_is_not_there_is_exit_3(local: Command) -> None:
-    line = local.refused("status", "--server", "127.0.0.1:1", code=3)
-    assert "127.0.0.1:1" in line and "penstock serve" in line
+def test_a_server_that_is_not_there_is_exit_3(local: Command, nobody: str) -> None:
+    line = local.refused("status", "--server", nobody, code=3)
+    assert nobody in line and "penstock serve" in line
     assert "127.0.0.1:x" in local.refused("status", "--server", "127.0.0.1:x", code=2)
 
 
-def test_the_command_line_goes_before_the_environment(local: Command, tmp_path: Path) -> None:
+def test_the_command_line_goes_before_the_environment(local: Command, nobody: str, tmp_path: Path) -> None:
     local.ok("publish", "orders", "x")
-    local.environment["PENSTOCK_SERVER"] = "127.0.0.1:1"
+    local.environment["PENSTOCK_SERVER"] = nobody
     assert "orders" in local.ok("topic", "list")  # of the two in the environment, the directory
-    local.refused("topic", "list", "--server", "127.0.0.1:1", code=3)
+    local.refused("topic", "list", "--server", nobody, code=3)
     assert "exclude each other" in local.refused("topic", "list", "--server", "a:1", "--dir", tmp_path, code=2)
     del local.environment["PENSTOCK_DIR"]
     assert "orders" in local.ok("topic", "list", "--dir", tmp_path / "data")

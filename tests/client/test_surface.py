@@ -16,7 +16,11 @@ from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 
 EXTRA = {
     Client: {"flush", "publish_soon", "ping"},
-    AsyncClient: {"flush", "publish_soon", "ping", "call", "closed", "join", "link", "pages"},
+    AsyncClient: {
+        *("flush", "publish_soon", "ping", "closed"),
+        *("call", "join", "link", "pages", "partitions", "publisher"),
+        *("letter_pages", "redrive_chosen", "purge_chosen", "replay_pages", "end_replay"),
+    },
     ClientConsumer: {"ack_one"},
     AsyncClientConsumer: {"remote"},
     ClientDelivery: set(),
@@ -47,7 +51,7 @@ def test_a_client_has_every_operation_and_no_other_than_those_listed(embedded: t
     instance_only = {"engine"} if embedded is Broker else set()
     left_out, extra = LEFT_OUT.get(client, set()), EXTRA[client]
     assert (operations(embedded) | instance_only) - operations(client) == left_out
-    assert {name for name in operations(client) - operations(embedded)} - extra == set()
+    assert operations(client) - operations(embedded) <= extra
 
 
 @pytest.mark.parametrize(("embedded", "client"), PAIRS)
@@ -65,9 +69,9 @@ def test_every_operation_takes_the_same_arguments_with_the_same_defaults(embedde
             shown = [(*rest, None) for *rest, _ in shown]
             assert shown == [(p.name, p.kind, p.default, None) for p in wanted.values() if p.name != "self"], name
         else:
-            assert shown == [
-                (p.name, p.kind, p.default, p.annotation) for p in wanted.values() if p.name != "self"
-            ], name
+            assert shown == [(p.name, p.kind, p.default, p.annotation) for p in wanted.values() if p.name != "self"], (
+                name
+            )
         assert inspect.iscoroutinefunction(theirs) == inspect.iscoroutinefunction(ours), name
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.broker.embedded import Broker
+from penstock.model.config import BrokerConfig
 from penstock.protocol.consuming import Delivery, Subscribe, decode_delivery, decode_subscribed
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import ERROR, HEADER, HEADER_BYTES, REPLY, VERSION, Command, frame
 from penstock.protocol.publishing import encode_publish
 from penstock.protocol.session import Hello, encode
-from penstock.model.config import BrokerConfig
 from penstock.server.config import ServerConfig
 from penstock.server.server import Server
 
@@ -204,24 +204,31 @@ class Line:
         self.held_back = threading.Event()  # the server said something that was held back
         self.refusing = False
         self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                if self.refusing:
-                    client.close()
-                    continue
                 try:
+                    if self.refusing:
+                        raise ConnectionRefusedError
                     server = socket.create_connection(self._target)
                 except OSError:
                     client.close()
                     continue
                 self.connections += 1
                 self._pairs.append((client, server))
-                threading.Thread(target=self._pump, args=(client, server, None), daemon=True).start()
-                threading.Thread(target=self._pump, args=(server, client, self._flowing), daemon=True).start()
+                self._threads.append(threading.Thread(target=self._serve, args=(client, server)))
+                self._threads[-1].start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        back = threading.Thread(target=self._pump, args=(server, client, self._flowing))
+        back.start()
+        with client, server:
+            self._pump(client, server, None)
+            back.join()
 
     def _pump(self, source: socket.socket, sink: socket.socket, gate: threading.Event | None) -> None:
         with contextlib.suppress(OSError):
@@ -230,30 +237,40 @@ class Line:
                     self.held_back.set()
                     gate.wait()
                 sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        _hang_up(source, sink)
 
     def hold_back(self) -> None:
         """From now on nothing of what the server says gets through."""
         self.held_back.clear()
         self._flowing.clear()
 
+    def let_go(self) -> None:
+        """What was held back gets through."""
+        self._flowing.set()
+
     def cut(self) -> None:
         """Break all connections; what was held back is lost with them."""
         pairs, self._pairs = self._pairs, []
-        for client, server in pairs:
-            for end in (client, server):
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
+        for pair in pairs:
+            _hang_up(*pair)
         self._flowing.set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        _hang_up(self._listener)
         self._listener.close()
+        self._threads[0].join()
         self.cut()
+        for thread in self._threads:
+            thread.join()
+
+
+def _hang_up(*ends: socket.socket) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 class Raw:

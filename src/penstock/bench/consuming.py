@@ -86,6 +86,7 @@ async def _drain(consumer: AsyncClientConsumer, plan: Consuming, count: int) -> 
     finally:
         for task in acks:
             task.cancel()
+        await asyncio.gather(*acks, return_exceptions=True)
     return received, (perf_counter_ns() - start_ns) / 1e9, histogram
 
 

@@ -9,8 +9,12 @@ from penstock.bench.histogram import Latency
 from penstock.model.errors import PenstockError
 
 
-class Mismatch(PenstockError):
-    """What the server has is not what it acknowledged, or what was asked of it did not come."""
+class RunFailed(PenstockError):
+    """The server could not be measured to the end."""
+
+
+class Mismatch(RunFailed):
+    """What the server has is not what it acknowledged, or what it has did not come."""
 
 
 def check_count(what: str, found: int, expected: int) -> str:
@@ -28,7 +32,7 @@ class Beside:
     messages_per_s: float
     latency: Latency | None
     ratio: float
-    """Of the times (p50) where messages go one at a time, of the rates otherwise."""
+    """Of the times (p50) where messages go one at a time or by a schedule, of the rates otherwise."""
     of_times: bool = False
 
 

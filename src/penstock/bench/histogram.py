@@ -52,7 +52,7 @@ class Histogram:
 
     def add(self, other: Histogram) -> None:
         """Count what another one counted."""
-        for bucket, times in other._counts.items():  # noqa: SLF001 - of the same class
+        for bucket, times in other._counts.items():
             self._counts[bucket] += times
         self.count += other.count
         self.sum_ns += other.sum_ns

@@ -71,6 +71,7 @@ async def latency(target: Target, plan: Schedule) -> Figure:
             finally:
                 for task in (sending, receiving):
                     task.cancel()
+                await asyncio.gather(sending, receiving, return_exceptions=True)
             seconds = (perf_counter_ns() - start_ns) / 1e9
         published = await check_published(client, before, expected)
         verified = await check_acked(client, [topic], received, expected)
@@ -95,16 +96,19 @@ async def _receive(consumer: AsyncClientConsumer, expected: int, wait_s: float) 
     histogram = Histogram()
     acks = _Acks(consumer)
     received = 0
-    while received < expected:
-        messages = await consumer.receive(_RECEIVED_MAX, wait=wait_s)
-        now_ns = perf_counter_ns()
-        if not messages:
-            raise Mismatch(f"{received:,} messages came of {expected:,}, and then none for {wait_s:g} s")
-        for stamp, count in Counter([message.value[:STAMP_BYTES] for message in messages]).items():
-            histogram.record(now_ns - stamp_of(stamp), count)
-        received += len(messages)
-        acks.add(messages)
-    await acks.done()
+    try:
+        while received < expected:
+            messages = await consumer.receive(_RECEIVED_MAX, wait=wait_s)
+            now_ns = perf_counter_ns()
+            if not messages:
+                raise Mismatch(f"{received:,} messages came of {expected:,}, and then none for {wait_s:g} s")
+            for stamp, count in Counter([message.value[:STAMP_BYTES] for message in messages]).items():
+                histogram.record(now_ns - stamp_of(stamp), count)
+            received += len(messages)
+            acks.add(messages)
+        await acks.done()
+    finally:
+        await acks.stop()
     return received, histogram
 
 
@@ -133,3 +137,9 @@ class _Acks:
         """Wait until everything is acked."""
         if self._task is not None:
             await self._task
+
+    async def stop(self) -> None:
+        """Ack no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

@@ -23,6 +23,7 @@ class OwnServer:
         self.directory = directory
         self.address = ""
         self.process: subprocess.Popen[str]
+        self._reader: threading.Thread | None = None
         self._last: collections.deque[str] = collections.deque(maxlen=_LINES_MAX)
 
     def __enter__(self) -> Self:
@@ -46,7 +47,6 @@ class OwnServer:
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._reader.join()
 
     @property
     def trouble(self) -> str | None:
@@ -84,7 +84,10 @@ class OwnServer:
         self.process.terminate()
         try:
             self.process.wait(_STOP_S)
-        except BaseException:
+        finally:  # also where somebody had no patience
             self.process.kill()
             self.process.wait()
-            raise
+            if self._reader is not None:
+                self._reader.join()
+            if self.process.stderr is not None:
+                self.process.stderr.close()

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from penstock.bench.bare import Bare
-from penstock.bench.figures import Conditions, Mismatch
+from penstock.bench.figures import Conditions, RunFailed
 from penstock.bench.own import OwnServer
 from penstock.client.client import AsyncClient
 from penstock.client.link import Link
-from penstock.model.errors import ConnectionLost
+from penstock.model.errors import ConnectionLost, RequestTimeout
 from penstock.protocol.session import Welcome
 
 _TIMEOUT_S = 30.0
@@ -68,6 +68,7 @@ class Place:
         self._token = token
         self._parent = directory
         self._figures = 0
+        self._own: OwnServer | None = None
         self._seen: tuple[str, Welcome] | None = None
         self._load_before = os.getloadavg()
 
@@ -94,6 +95,10 @@ class Place:
             gc.freeze()  # what is here now need not be looked at in the middle of a figure
             try:
                 result = uvloop.run(measure(target))
+            except (ConnectionLost, RequestTimeout) as error:
+                if target.welcome is None:  # it was never there
+                    raise
+                raise RunFailed(self._trouble() or str(error)) from error
             finally:
                 gc.unfreeze()
             if target.welcome is not None:
@@ -107,10 +112,12 @@ class Place:
             return
         self._figures += 1
         with OwnServer(self.directory / f"data-{self._figures}") as own:
-            try:
-                yield Target(own.address, self._token, self._bare, ours=True)
-            except ConnectionLost as error:
-                raise Mismatch(own.trouble or str(error)) from error
+            self._own = own
+            yield Target(own.address, self._token, self._bare, ours=True)
+
+    def _trouble(self) -> str | None:
+        """Why a server of our own is gone."""
+        return None if self._own is None else self._own.trouble
 
     def conditions(self) -> Conditions:
         """What the figures up to now were measured on."""

@@ -93,5 +93,6 @@ async def publish(target: Target, plan: Publishing) -> Figure:
 def _beside(plan: Publishing, sender: Sender, messages_per_s: float, trips: Trips) -> Beside:
     latency, bare = sender.histogram.latency(), trips.histogram.latency()
     bare_per_s = trips.per_second * plan.batch
-    ratio = latency.p50_s / bare.p50_s if plan.one_at_a_time else messages_per_s / bare_per_s
-    return Beside(WHAT, bare_per_s, bare, ratio, plan.one_at_a_time)
+    of_times = plan.one_at_a_time or plan.rate is not None
+    ratio = latency.p50_s / bare.p50_s if of_times else messages_per_s / bare_per_s
+    return Beside(WHAT, bare_per_s, bare, ratio, of_times)

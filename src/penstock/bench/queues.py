@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import Any
 
 from penstock.bench.consuming import WAIT_S
 from penstock.bench.figures import Beside, Figure, Mismatch
@@ -117,8 +118,9 @@ async def _drain(consumer: AsyncClientConsumer, plan: Queues) -> tuple[int, floa
     start_ns = perf_counter_ns()
     workers = asyncio.gather(*(work() for _ in range(_TASKS)))
     end = asyncio.ensure_future(all_acked.wait())
+    awaited: list[asyncio.Future[Any]] = [end, workers]
     try:
-        await asyncio.wait([end, workers], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         seconds = (perf_counter_ns() - start_ns) / 1e9
         if workers.done():
             workers.result()

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.bench.consuming import Consuming, consume
 from penstock.bench.figures import Figure
 from penstock.bench.latency import Schedule, latency
-from penstock.bench.place import Target
+from penstock.bench.place import Measure, Target
 from penstock.bench.publishing import Publishing, publish
 
 
@@ -33,6 +33,10 @@ class Standard:
     name: str
     what: str
     run: Callable[[Target, Effort], Coroutine[Any, Any, Figure]]
+
+    def measure(self, effort: Effort) -> Measure[Figure]:
+        """The figure, with so much effort."""
+        return lambda target: self.run(target, effort)
 
 
 def _publishing(name: str, what: str, batch: int, connections: int, window: int) -> Standard:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from penstock.model.batch import Origin
 from penstock.model.errors import StaleSequence
@@ -66,12 +65,8 @@ class DedupeWindow:
         return ((identity, *place) for identity, place in self._seen.items())
 
 
-class _Singles(NamedTuple):
-    """Consecutive sequences of one message each, at consecutive offsets."""
-
-    first: int
-    partition: int
-    base: int
+_Singles = tuple[int, int, int]
+"""Consecutive sequences of one message each, at consecutive offsets: the first, the partition, the first offset."""
 
 
 class _History:
@@ -107,8 +102,9 @@ class ProducerHistories:
                 f"sequence {sequence} of producer {producer!r} is no longer remembered, nor whether it was ever "
                 f"published: only the newest {HISTORY} of a producer can be repeated"
             )
-        if isinstance(known, _Singles):
-            return [IdRun(known.partition, known.base + sequence - known.first, 1)]
+        if isinstance(known, tuple):
+            first, partition, base = known
+            return [IdRun(partition, base + sequence - first, 1)]
         return known
 
     def has_any(self, origins: Iterable[Origin]) -> bool:
@@ -139,19 +135,21 @@ class ProducerHistories:
             return
         history.published[sequence] = [run]
         self._sequences += known is None
-        self._trim(history)
+        if len(history.published) > 2 * HISTORY:
+            self._trim(history)
 
     def remember_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
         """Note messages that were published one by one, with consecutive sequences and offsets."""
         history = self._latest(producer)
-        before = len(history.published)
-        singles = _Singles(first, partition, base)
+        published = history.published
+        before = len(published)
         if count == 1:
-            history.published[first] = singles
+            published[first] = (first, partition, base)
         else:
-            history.published.update(dict.fromkeys(range(first, first + count), singles))
-        self._sequences += len(history.published) - before
-        self._trim(history)
+            published.update(dict.fromkeys(range(first, first + count), (first, partition, base)))
+        self._sequences += len(published) - before
+        if before > 2 * HISTORY:
+            self._trim(history)
 
     def _latest(self, producer: str) -> _History:
         history = self._producers.pop(producer, None) or _History()
@@ -160,11 +158,10 @@ class ProducerHistories:
 
     def _trim(self, history: _History) -> None:
         """Forget the oldest, many at a time: taking the first of a dict again and again is slow."""
-        if len(history.published) > 2 * HISTORY:
-            sequences = list(history.published)
-            history.floor = max(history.floor, *sequences[:-HISTORY])
-            self._sequences -= len(sequences) - HISTORY
-            history.published = {sequence: history.published[sequence] for sequence in sequences[-HISTORY:]}
+        sequences = list(history.published)
+        history.floor = max(history.floor, *sequences[:-HISTORY])
+        self._sequences -= len(sequences) - HISTORY
+        history.published = {sequence: history.published[sequence] for sequence in sequences[-HISTORY:]}
 
     def forget(self, producer: str, sequence: int, count: int = 1) -> None:
         """So many sequences were refused after all."""
@@ -188,9 +185,10 @@ class ProducerHistories:
             if history.floor >= 0:
                 yield producer, history.floor, _FORGOTTEN
             for known, sequences in itertools.groupby(history.published, history.published.__getitem__):
-                if isinstance(known, _Singles):
+                if isinstance(known, tuple):
+                    start, partition, base = known
                     first, count = next(sequences), 1 + sum(1 for _ in sequences)
-                    yield producer, first, IdRun(known.partition, known.base + first - known.first, -count)
+                    yield producer, first, IdRun(partition, base + first - start, -count)
                 else:
                     sequence = next(sequences)
                     for run in known:

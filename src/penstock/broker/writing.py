@@ -149,7 +149,7 @@ class Writing:
 
     def publish_intake(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish a batch that was checked; it knows its producer and sequence."""
-        intake = intake._replace(size_bytes=intake.size_bytes + _MESSAGE_BYTES * len(intake.batch))
+        intake = Intake(intake.batch, intake.partitions, intake.size_bytes + _MESSAGE_BYTES * len(intake.batch.values))
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:
@@ -202,7 +202,8 @@ class Writing:
         producer, sequence = intake.batch.producer, intake.batch.sequence
         assert producer is not None
         known = topic.producers.find(producer, sequence) if topic.producers else None
-        keyless = crc32(f"{producer}/{sequence}".encode()) % len(topic.partitions)
+        count = len(topic.partitions)
+        keyless = crc32(f"{producer}/{sequence}".encode()) % count if count > 1 else 0
         if known is None:
             published = self._append_routed(topic, intake, keyless, now_us)
             if topic.producers is not None:

@@ -6,12 +6,11 @@ Functions that choose messages run here: what they chose is named to the server.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.client.received import messages_of
+from penstock.client.replaying import Replaying
 from penstock.model.errors import InvalidArgument
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
@@ -19,8 +18,7 @@ from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
-from penstock.model.units import Duration, Time, parse_time_us
-from penstock.protocol.consuming import runs_of
+from penstock.model.units import Duration, Time
 from penstock.protocol.session import Page, Read
 
 LetterChoice = Callable[[DeadLetter], bool]
@@ -35,6 +33,7 @@ class AsyncClientAdministration:
 
         async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result: ...
         def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]: ...
+        async def partitions(self, topic: str) -> range: ...
 
     async def status(self) -> BrokerStatus:
         """The broker at this instant."""
@@ -148,16 +147,25 @@ class AsyncClientAdministration:
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a topic, oldest first."""
-        _check_limit(limit)
+        check_limit(limit)
         found: list[DeadLetter] = []
-        after: MessageId | None = None
-        while limit is None or len(found) < limit:
-            page = await self.call("dead_letters", list[DeadLetter], topic=topic, after=after, limit=_LETTERS_AT_ONCE)
-            found += [letter for letter in page if filter is None or filter(letter)]
-            if len(page) < _LETTERS_AT_ONCE:
+        async for letters in self.letter_pages(topic, limit if filter is None else None):
+            found += letters if filter is None else [letter for letter in letters if filter(letter)]
+            if limit is not None and len(found) >= limit:
                 break
-            after = page[-1].id
         return found[:limit]
+
+    async def letter_pages(self, topic: str, limit: int | None) -> AsyncIterator[list[DeadLetter]]:
+        """The dead letters of a topic, some at a time."""
+        after: MessageId | None = None
+        while True:
+            at_once = _LETTERS_AT_ONCE if limit is None else min(limit, _LETTERS_AT_ONCE)
+            letters = await self.call("dead_letters", list[DeadLetter], topic=topic, after=after, limit=at_once)
+            yield letters
+            limit = None if limit is None else limit - len(letters)
+            if not letters or limit == 0:
+                return
+            after = letters[-1].id
 
     async def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter."""
@@ -174,11 +182,21 @@ class AsyncClientAdministration:
     ) -> RedriveReport:
         """Send dead letters back."""
         ids = await self._chosen(topic, filter)
+        return await self.redrive_chosen(topic, ids, to, rate, dry_run)
+
+    async def redrive_chosen(
+        self, topic: str, ids: list[str] | None, to: str | None, rate: float | None, dry_run: bool
+    ) -> RedriveReport:
+        """Send dead letters back: all of them, or those that are named."""
         return await self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, rate=rate, dry_run=dry_run)
 
     async def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good."""
-        return await self.call("purge_dead_letters", int, topic=topic, ids=await self._chosen(topic, filter))
+        return await self.purge_chosen(topic, await self._chosen(topic, filter))
+
+    async def purge_chosen(self, topic: str, ids: list[str] | None) -> int:
+        """Let dead letters go: all of them, or those that are named."""
+        return await self.call("purge_dead_letters", int, topic=topic, ids=ids)
 
     async def _chosen(self, topic: str, filter: LetterChoice | None) -> list[str] | None:
         if filter is None:
@@ -201,65 +219,29 @@ class AsyncClientAdministration:
         rate: float | None = None,
     ) -> int:
         """A window of the past once more; a function is called here."""
-        if isinstance(to, str) and filter is None:
-            return await self._replay_to_group(
-                topic, to, from_time, to_time, from_offset, to_offset, partition, rate, None
-            )
-        if not isinstance(to, str) and not callable(to):
-            raise InvalidArgument(f"{to!r} is not the name of a group and not a function")
-        request = Read(
-            topic,
-            0,
-            _offset("from_offset", from_offset) or 0,
-            _offset("to_offset", to_offset),
-            None if from_time is None else parse_time_us(from_time),
-            None if to_time is None else parse_time_us(to_time),
-            replay=True,
-        )
-        chosen: dict[int, list[int]] = {}
-        count = 0
-        started_s = time.monotonic()
-        async for page in self.pages(request, partition):
-            for message in (message for rows in page.rows for message in messages_of(rows, StoredMessage)):
-                if filter is not None and not filter(message):
-                    continue
-                count += 1
-                if isinstance(to, str):
-                    chosen.setdefault(message.partition, []).append(message.offset)
-                    continue
-                if rate is not None:
-                    await asyncio.sleep(max(0.0, (count - 1) / rate - (time.monotonic() - started_s)))
-                to(message)
-        if not isinstance(to, str):
-            return count
-        only = {str(number): runs_of(offsets) for number, offsets in chosen.items()}
-        return await self._replay_to_group(topic, to, from_time, to_time, from_offset, to_offset, partition, rate, only)
+        replaying = Replaying(topic, to, from_time, to_time, from_offset, to_offset, partition, filter, rate)
+        async for page in self.replay_pages(replaying):
+            for message in replaying.chosen(page):
+                ahead_s = replaying.ahead_s()
+                if ahead_s:
+                    await asyncio.sleep(ahead_s)
+                replaying.take(message)
+        return await self.end_replay(replaying)
 
-    async def _replay_to_group(
-        self,
-        topic: str,
-        to: str,
-        from_time: Time | None,
-        to_time: Time | None,
-        from_offset: int | None,
-        to_offset: int | None,
-        partition: int | None,
-        rate: float | None,
-        only: dict[str, list[int]] | None,
-    ) -> int:
-        return await self.call(
-            "replay",
-            int,
-            topic=topic,
-            to=to,
-            from_time=from_time,
-            to_time=to_time,
-            from_offset=from_offset,
-            to_offset=to_offset,
-            partition=partition,
-            rate=rate,
-            only=only,
-        )
+    async def replay_pages(self, replaying: Replaying) -> AsyncIterator[Page]:
+        """What the filter and the function of a replay look at."""
+        if not replaying.reads:
+            return
+        if replaying.partition is not None:
+            replaying.check_partition(await self.partitions(replaying.request.topic))
+        async for page in self.pages(replaying.request, replaying.partition):
+            yield page
+
+    async def end_replay(self, replaying: Replaying) -> int:
+        """Make the group, if there is to be one; how many messages were replayed."""
+        if replaying.to_group is None:
+            return replaying.count
+        return await self.call("replay", int, **replaying.to_group, only=replaying.only)
 
     async def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message."""
@@ -269,12 +251,8 @@ class AsyncClientAdministration:
 _MOMENT: Any = datetime | None
 
 
-def _offset(name: str, offset: int | None) -> int | None:
-    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
-        raise InvalidArgument(f"{name}: {offset!r} is not an offset: they are whole numbers from 0")
-    return offset
-
-
-def _check_limit(limit: object) -> None:
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-        raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")
+def check_limit(limit: object) -> int | None:
+    """The limit itself, when it may be one."""
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
+        return limit
+    raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")

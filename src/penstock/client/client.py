@@ -20,7 +20,7 @@ from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
 from penstock.model.events import Event
 from penstock.model.info import TopicInfo
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
-from penstock.model.names import Priority
+from penstock.model.names import Priority, check_group_name, check_topic_name
 from penstock.model.options import duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration, parse_time_us
 from penstock.protocol.consuming import Subscribe
@@ -258,11 +258,11 @@ class AsyncClient(AsyncClientAdministration):
 
     async def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]:
         """Everything that a request asks for, page by page, of one partition or of all."""
-        chosen: Iterable[int] = [partition] if partition is not None else await self._partitions(request.topic)
+        chosen: Iterable[int] = [partition] if isinstance(partition, int) else await self.partitions(request.topic)
+        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
+            raise TopicNotFound(f"{request.topic} has no partition {partition!r}: it has 0 to {max(chosen)}")
         start: int | None = request.offset
         for number in chosen:
-            if not isinstance(number, int) or isinstance(number, bool):
-                raise TopicNotFound(f"{request.topic} has no partition {number!r}")
             request.partition, following = number, start
             while following is not None and request.limit != 0:
                 request.offset = following
@@ -272,11 +272,10 @@ class AsyncClient(AsyncClientAdministration):
                 if request.limit is not None:
                     request.limit -= page.count
 
-    async def _partitions(self, topic: str) -> range:
+    async def partitions(self, topic: str) -> range:
+        """The numbers of a topic's partitions; for a topic that is not there just one, of which the server tells so."""
         found = next((info for info in await self.topics() if info.name == topic), None)
-        if found is None:
-            raise TopicNotFound(f"there is no topic {topic!r}")
-        return range(len(found.partitions))
+        return range(1 if found is None else len(found.partitions))
 
     async def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
@@ -345,20 +344,26 @@ def subscription(
     name: str | None,
 ) -> Subscribe:
     """The request of a consumer, with what can be checked here checked here."""
-    names = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, Iterable) else [topic]
-    if not all(isinstance(one, str) for one in [*names, group, mode]) or not isinstance(name, str | None):
-        raise InvalidArgument(f"{topic!r}, {group!r}, {mode!r}: topics, group and mode are text")
+    names = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, Iterable) else []
+    if not names or len({check_topic_name(one) for one in names}) < len(names):
+        raise InvalidArgument(f"{topic!r} is not a topic or a list of different topics")
     return Subscribe(
         topics=names,
-        group=group,
-        mode=mode,
+        group=check_group_name(group),
+        mode=_mode(mode),
         max_in_flight=whole(1, 1_000_000)(max_in_flight),
         visibility_timeout=optional(duration(0.001))(visibility_timeout),
         autoack=yes_or_no(autoack),
         start=start.isoformat() if isinstance(start, datetime) else start,
         session_timeout=duration(0.001)(session_timeout),
-        name=name,
+        name=None if name is None else check_group_name(name, "consumer"),
     )
+
+
+def _mode(mode: object) -> str:
+    if mode not in ("shared", "assigned"):
+        raise InvalidArgument(f"{mode!r} is not a mode: give 'shared' or 'assigned'")
+    return str(mode)
 
 
 def _read_request(topic: str, offset: int | None, from_time: Time | None, to_time: Time | None) -> Read:

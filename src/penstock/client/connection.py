@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from penstock.protocol.frames import FrameReader, ProtocolError
+from penstock.protocol.frames import BROKEN, FrameReader
 
 _FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
 
@@ -36,11 +36,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
-        try:
-            for command, correlation, body in self._reader.received(nbytes):
-                self._on_frame(command, correlation, body)
-        except ProtocolError as error:
-            self.abort(error)
+        for command, correlation, body in self._reader.received(nbytes):
+            if command == BROKEN:
+                self.abort(self._reader.problem(body))
+                return
+            self._on_frame(command, correlation, body)
 
     def pause_writing(self) -> None:
         self._drained.clear()

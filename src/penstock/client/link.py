@@ -15,7 +15,15 @@ from typing import Any
 
 from penstock.client.connection import Connection
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed, ConnectionLost, InvalidArgument, PenstockError, RequestTimeout
+from penstock.model.errors import (
+    BrokerClosed,
+    ConnectionLost,
+    InvalidArgument,
+    LimitExceeded,
+    PenstockError,
+    RequestTimeout,
+)
+from penstock.model.units import format_size
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import CORRELATION_MAX, ERROR, VERSION, Command, frame
 from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_welcome, encode
@@ -84,6 +92,11 @@ class Link:
         """Ask for something and hear of the reply; the correlation."""
         if self.closed:
             raise BrokerClosed("the client is closed")
+        limit = self.welcome.limits.get("max_frame_bytes", len(body))
+        if len(body) > limit:  # the server would end the connection, and so everything else that is under way
+            raise LimitExceeded(
+                f"the request has {format_size(len(body))}; the limit is {format_size(limit)} (max_frame_bytes)"
+            )
         correlation = self._next_correlation()
         deadline_s = self.loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         request = Request(command, frame(command, correlation, body), on_reply, repeatable, deadline_s)
@@ -115,13 +128,24 @@ class Link:
         self.send(command, body, on_reply, repeatable=repeatable, timeout_s=timeout_s)
         return await future
 
-    async def ready(self) -> None:
-        """Wait while there is no connection, or the server does not take what was sent before."""
-        while self._connection is None:
-            if self.closed:
-                raise BrokerClosed("the client is closed")
-            await self._connected.wait()
-        await self._connection.drained()
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None
+
+    async def ready(self, patience_s: float | None = None) -> None:
+        """Wait while there is no connection (for so long at most), or the server does not take what was sent before."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while self._connection is None:
+                    if self.closed:
+                        raise BrokerClosed("the client is closed")
+                    await self._connected.wait()
+                await self._connection.drained()
+        except TimeoutError:
+            raise ConnectionLost(
+                f"{self.address} could not be reached in time ({self._why_not or 'no connection'}): nothing was sent"
+            ) from None
 
     def _next_correlation(self) -> int:
         correlation = self._last_correlation % CORRELATION_MAX + 1

@@ -5,29 +5,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import InvalidStateError
 from functools import partial
 from typing import Protocol
 
 from penstock.client.link import Link
+from penstock.model.batch import Batch
 from penstock.model.errors import InvalidArgument, PenstockError, TopicNotFound
+from penstock.model.intake import check_messages, check_producer
 from penstock.model.message import Message, MessageId, MessageIds
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_published, encode_publish
 
 _UNDER_WAY_MAX = 512  # requests; a server remembers twice as many of a producer
+_UNDER_WAY_BYTES_MAX = 64 << 20
 _WAITING_MAX = 100_000  # messages that wait to be sent
+_WAITING_BYTES_MAX = 64 << 20
 _LARGE_BYTES = 1 << 20
+_MESSAGE_BYTES = 64
+_DATA = (bytes, str, bytearray, memoryview)
 
 Outcome = Callable[[MessageIds | None, PenstockError | None], None]
 
 
-class Report(Protocol):
-    """Where the outcome of one message is told: a future, of asyncio or of threads."""
+class Awaited(Protocol):
+    """Something that somebody waits for."""
 
     def done(self) -> bool:
         """Whether nobody waits any more."""
+
+
+class Report(Awaited, Protocol):
+    """Where the outcome of one message is told: a future, of asyncio or of threads."""
 
     def set_result(self, result: MessageId, /) -> None:
         """It is durable: here."""
@@ -58,14 +69,16 @@ class Publisher:
         self._producer = uuid.uuid4().hex
         self._sequence = 0
         self._gathering: dict[tuple[str, bool], _Gathering] = {}
-        self._full: list[tuple[str, _Gathering]] = []  # wait for earlier requests to be answered
-        self._waiting = 0  # messages that were not sent yet
-        self._under_way = 0
+        self._full: deque[tuple[str, _Gathering]] = deque()  # wait for earlier requests to be answered
+        self._waiting = self._waiting_bytes = 0  # messages that were not sent yet
+        self._under_way: dict[int, tuple[Sequence[Awaited], int]] = {}  # requests: who waits, and their size
+        self._under_way_bytes = 0
+        self._requests = 0
         self._less = asyncio.Event()  # set whenever a request was answered
 
     async def publish_soon(self, topic: str, message: Message) -> asyncio.Future[MessageId]:
         """Take a message to be published; what is returned tells where it went, once it is durable."""
-        while self._waiting >= _WAITING_MAX:
+        while self._waiting >= _WAITING_MAX or self._waiting_bytes >= _WAITING_BYTES_MAX:
             self._less.clear()
             await self._less.wait()
         report: asyncio.Future[MessageId] = self._link.loop.create_future()
@@ -83,8 +96,10 @@ class Publisher:
             gathering.timer = loop.call_later(self._linger_s, send) if self._linger_s else loop.call_soon(send)
         gathering.messages.append(message)
         gathering.reports.append(report)
-        gathering.size_bytes += len(message.value) if isinstance(message.value, bytes | str) else 0
+        size_bytes = size_of(message)
+        gathering.size_bytes += size_bytes
         self._waiting += 1
+        self._waiting_bytes += size_bytes
         if len(gathering.messages) >= self._batch_size or gathering.size_bytes >= _LARGE_BYTES:
             self._send_gathered(kind)
 
@@ -92,10 +107,16 @@ class Publisher:
         self, topic: str, messages: Iterable[Message | bytes | str], producer: str | None, sequence: int | None
     ) -> MessageIds:
         """Publish a batch as one request."""
-        while self._under_way >= _UNDER_WAY_MAX or self._full:
+        rows = messages if isinstance(messages, list | bytes | str) else list(messages)
+        plain = Message not in set(map(type, rows))
+        deduped = 0 if plain else sum(isinstance(row, Message) and row.dedupe_id is not None for row in rows)
+        check_producer(Batch([], dedupe_ids=[] if deduped else None), producer, sequence)
+        while self._is_busy() or self._full:
             self._less.clear()
             await self._less.wait()
-        await self._link.ready()
+        await self._link.ready(self._link.timeout_s)
+        if len(rows) == 1:
+            check_messages(rows, self._link.limits, 0)  # what is wrong with it is told as of a batch
         future: asyncio.Future[MessageIds] = self._link.loop.create_future()
 
         def on_outcome(ids: MessageIds | None, error: PenstockError | None) -> None:
@@ -105,43 +126,55 @@ class Publisher:
                 else:
                     future.set_result(ids)
 
-        if (producer is None) != (sequence is None):
-            raise InvalidArgument("give producer and sequence together")
-        self._request(topic, messages, on_outcome, producer, sequence)
+        is_known_again = deduped in (0, len(rows))  # else some have a dedupe id, and some nothing to be known by
+        self._request(topic, rows, [future], on_outcome, producer, sequence, repeatable=is_known_again)
         return await future
 
     async def flush(self) -> None:
-        """Send what waits, and return when everything that was published is answered."""
+        """Send what waits, and return when everything that was published until now is answered."""
         for kind in list(self._gathering):
             self._send_gathered(kind)
-        while self._under_way or self._full:
+        waiting = [report for reports, _ in self._under_way.values() for report in reports]
+        waiting += [report for _, gathering in self._full for report in gathering.reports]
+        while waiting:
+            if waiting[-1].done():
+                waiting.pop()
+                continue
             self._less.clear()
             await self._less.wait()
+
+    def _is_busy(self) -> bool:
+        return len(self._under_way) >= _UNDER_WAY_MAX or self._under_way_bytes >= _UNDER_WAY_BYTES_MAX
 
     def _request(
         self,
         topic: str,
         messages: Iterable[Message | bytes | str],
+        reports: Sequence[Awaited],
         on_outcome: Outcome,
         producer: str | None = None,
         sequence: int | None = None,
+        repeatable: bool = True,
     ) -> None:
         if producer is None or sequence is None:
             self._sequence += 1
             producer, sequence = self._producer, self._sequence
         body, count = encode_publish(topic, messages, self._link.limits, producer, sequence)
+        number = self._requests = self._requests + 1
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
-            self._under_way -= 1
-            self._less.set()
+            del self._under_way[number]
+            self._under_way_bytes -= len(body)
             on_outcome(None if reply is None else decode_published(reply).ids(topic), error)
+            self._less.set()
             self._send_full()
 
         if not count:
             on_outcome(MessageIds(topic, []), None)
             return
-        self._link.send(Command.PUBLISH, body, on_reply, repeatable=True)
-        self._under_way += 1
+        self._link.send(Command.PUBLISH, body, on_reply, repeatable=repeatable)
+        self._under_way[number] = (reports, len(body))
+        self._under_way_bytes += len(body)
 
     # Single messages.
 
@@ -151,21 +184,24 @@ class Publisher:
             return
         if gathering.timer is not None:
             gathering.timer.cancel()
-        if self._under_way >= _UNDER_WAY_MAX or self._full:
+        if self._is_busy() or self._full:
             self._full.append((kind[0], gathering))
         else:
-            self._send(kind[0], gathering.messages, gathering.reports)
+            self._send_all(kind[0], gathering)
 
     def _send_full(self) -> None:
-        while self._full and self._under_way < _UNDER_WAY_MAX:
-            topic, gathering = self._full.pop(0)
-            self._send(topic, gathering.messages, gathering.reports)
+        while self._full and not self._is_busy():
+            self._send_all(*self._full.popleft())
+
+    def _send_all(self, topic: str, gathering: _Gathering) -> None:
+        self._waiting -= len(gathering.messages)
+        self._waiting_bytes -= gathering.size_bytes
+        self._send(topic, gathering.messages, gathering.reports)
 
     def _send(self, topic: str, messages: list[Message], reports: list[Report]) -> None:
-        self._waiting -= len(messages)
         on_outcome = partial(self._published, topic, messages, reports)
         try:
-            self._request(topic, messages, on_outcome)
+            self._request(topic, messages, reports, on_outcome)
         except PenstockError as error:
             on_outcome(None, error)
 
@@ -183,11 +219,26 @@ class Publisher:
                     if not report.done():
                         report.set_result(identity)
         elif isinstance(error, InvalidArgument | TopicNotFound) and len(messages) > 1:
-            self._waiting += len(messages)
             for message, report in zip(messages, reports, strict=True):  # nothing was published: find out whose fault
-                self._send(topic, [message], [report])
+                alone = _Gathering()
+                alone.messages, alone.reports, alone.size_bytes = [message], [report], size_of(message)
+                self._waiting += 1
+                self._waiting_bytes += alone.size_bytes
+                self._full.append((topic, alone))
+            self._send_full()
         else:
             for report in reports:
                 with contextlib.suppress(InvalidStateError):
                     if not report.done():
                         report.set_exception(error or PenstockError("no reply"))
+
+
+def size_of(message: Message) -> int:
+    """What a message counts against the limits of buffers, whatever may be wrong with it."""
+    size_bytes = _MESSAGE_BYTES
+    for data in (message.value, message.key):
+        if isinstance(data, _DATA):
+            size_bytes += len(data)
+    if isinstance(message.headers, Mapping):
+        size_bytes += sum(len(str(name)) + len(str(text)) for name, text in message.headers.items())
+    return size_bytes

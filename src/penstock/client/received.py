@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from penstock.model.batch import decode_payload
+from penstock.model.errors import InvalidArgument
 from penstock.model.message import MessageId, StoredMessage
 from penstock.protocol.consuming import Held, Rows, runs_of
 
@@ -81,8 +82,14 @@ def messages_of(rows: Rows, message_class: type[Message], *more: object) -> Iter
 
 def by_lease(messages: Iterable[Received]) -> dict[Lease | None, list[int]]:
     """The offsets of messages, by the lease that holds them."""
-    rows = messages if isinstance(messages, list) else list(messages)
-    leases = set(map(_lease, rows))
+    try:
+        rows = messages if isinstance(messages, list) else list(messages)
+    except TypeError as error:
+        raise InvalidArgument(f"{messages!r:.80} is not a list of messages") from error
+    try:
+        leases = set(map(_lease, rows))
+    except (AttributeError, TypeError) as error:
+        raise InvalidArgument("only messages that were received can be settled") from error
     if len(leases) == 1:
         return {leases.pop(): list(map(_offset, rows))}
     found: dict[Lease | None, list[int]] = {}

@@ -187,7 +187,7 @@ class RemoteConsumer(Generic[Message]):
             if not future.done():
                 future.set_result(found)
             elif found:  # nobody wants them any more
-                self._give_back(found)
+                self.give_back(found)
 
         request = encode(Receive(self._number, wanted, wait_s, visibility_s))
         correlation = self._link.send(Command.RECEIVE, request, on_reply, timeout_s=wait_s + self._link.timeout_s)
@@ -195,7 +195,7 @@ class RemoteConsumer(Generic[Message]):
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._give_back(future.result())
+                self.give_back(future.result())
             self._link.tell(Command.CANCEL, encode(Cancel(self._number, correlation)))
             raise
 
@@ -207,9 +207,10 @@ class RemoteConsumer(Generic[Message]):
             found += messages_of(some, self._class, lease)
         return found
 
-    def _give_back(self, messages: list[Message]) -> None:
+    def give_back(self, messages: list[Message]) -> None:
+        """Nobody wants these any more."""
         held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
-        if not self._link.closed:
+        if held and not self._link.closed:
             self._link.send(Command.RELEASE, encode(Settle(self._number, held)), _ignore)
 
     # One by one.
@@ -275,10 +276,7 @@ class RemoteConsumer(Generic[Message]):
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
         """Tell the server what becomes of messages; raises LeaseLost for those that were not held."""
-        try:
-            grouped = by_lease(messages)
-        except (TypeError, AttributeError) as error:
-            raise InvalidArgument("only messages that were received can be settled") from error
+        grouped = by_lease(messages)
         lost: list[MessageId] = []
         asked = sum(map(len, grouped.values()))
         current: list[tuple[Lease, list[int]]] = []
@@ -290,7 +288,7 @@ class RemoteConsumer(Generic[Message]):
         if self._keeper is not None and command != Command.EXTEND:
             self._keeper.settled(current)
         for some in _portions(current):
-            body = encode(Settle(self._number, [held_by(*one) for one in some], reason, seconds))
+            body = encode(Settle(self._number, [held_by(*one) for one in some], _text(reason), seconds))
             try:
                 await self._link.ask(command, body)
             except LeaseLost as error:
@@ -338,6 +336,12 @@ class RemoteConsumer(Generic[Message]):
         """Say that it is alive."""
         await self._joined()
         await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), repeatable=False)
+
+
+def _text(reason: object) -> str:
+    if not isinstance(reason, str):
+        raise InvalidArgument(f"{reason!r} is not a reason: say in a few words what went wrong")
+    return reason.encode(errors="replace").decode()
 
 
 def _portions(held: list[tuple[Lease, list[int]]]) -> Iterable[list[tuple[Lease, list[int]]]]:

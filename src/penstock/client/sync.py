@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.client.client import AsyncClient, subscription
-from penstock.client.loop import LoopThread
+from penstock.client.loop import WAITS_HERE, LoopThread
 from penstock.client.outbox import Outbox
 from penstock.client.sync_administration import ClientAdministration
 from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
+from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
@@ -67,6 +68,8 @@ class Client(ClientAdministration):
     ) -> MessageId:
         """Publish one message; returns when it is durable. The topic is made if it is new."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
+        if self._loop.is_here:
+            raise RuntimeError(WAITS_HERE)
         return self._outbox.put(topic, message).result()
 
     def publish_soon(
@@ -221,13 +224,14 @@ class Client(ClientAdministration):
 
     def close(self) -> None:
         """Send what waits, give leases back, and let the server go; closing twice is harmless."""
-        if self._client.closed:
-            return
+        self._outbox.close()
         try:
-            self._loop.wait(self._outbox.flush())
             self._loop.wait(self._client.close())
+        except BrokerClosed:
+            pass  # it is closed already
         finally:
             self._loop.stop()
+            self._outbox.give_up()
 
     def __enter__(self) -> Self:
         return self

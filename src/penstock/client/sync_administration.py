@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.client.administration import LetterChoice
+from penstock.client.administration import LetterChoice, check_limit
 from penstock.client.loop import LoopThread
+from penstock.client.replaying import Replaying
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
-from penstock.model.message import Data, MessageId
+from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.schedules import DelayedMessage, Schedule
+from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
 
 if TYPE_CHECKING:
@@ -119,7 +123,11 @@ class ClientAdministration:
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a topic, oldest first."""
-        return self._loop.wait(self._client.dead_letters(topic, filter=filter, limit=limit))
+        if filter is None:
+            return self._loop.wait(self._client.dead_letters(topic, limit=limit))
+        check_limit(limit)
+        letters = itertools.chain.from_iterable(self._loop.iterate(self._client.letter_pages(topic, None), 1))
+        return list(itertools.islice((letter for letter in letters if filter(letter)), limit))
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter."""
@@ -135,8 +143,36 @@ class ClientAdministration:
         dry_run: bool = False,
     ) -> RedriveReport:
         """Send dead letters back."""
-        return self._loop.wait(self._client.redrive(topic, filter=filter, to=to, rate=rate, dry_run=dry_run))
+        return self._loop.wait(self._client.redrive_chosen(topic, self._chosen(topic, filter), to, rate, dry_run))
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good."""
-        return self._loop.wait(self._client.purge_dead_letters(topic, filter=filter))
+        return self._loop.wait(self._client.purge_chosen(topic, self._chosen(topic, filter)))
+
+    def _chosen(self, topic: str, filter: LetterChoice | None) -> list[str] | None:
+        return None if filter is None else [str(letter.id) for letter in self.dead_letters(topic, filter=filter)]
+
+    def replay(
+        self,
+        topic: str,
+        to: str | Callable[[StoredMessage], object],
+        *,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        partition: int | None = None,
+        filter: Callable[[StoredMessage], bool] | None = None,
+        rate: float | None = None,
+    ) -> int:
+        """A window of the past once more; a function is called here, in this thread."""
+        replaying = Replaying(topic, to, from_time, to_time, from_offset, to_offset, partition, filter, rate)
+        for page in self._loop.iterate(self._client.replay_pages(replaying), 1):
+            for message in replaying.chosen(page):
+                time.sleep(replaying.ahead_s())
+                replaying.take(message)
+        return self._loop.wait(self._client.end_replay(replaying))
+
+    def trace(self, identity: MessageId | str) -> Trace:
+        """The life of a message."""
+        return self._loop.wait(self._client.trace(identity))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from penstock.client.loop import LoopThread
 from penstock.client.received import Received
 from penstock.client.remote import RemoteConsumer
+from penstock.model.errors import BrokerClosed
 from penstock.model.units import Duration, parse_duration
 from penstock.protocol.frames import Command
 
@@ -68,15 +70,36 @@ class ClientConsumer:
 
         `visibility_timeout` is how long these may take, if not as long as the consumer, group or topic says.
         """
-        return self._loop.wait(self._remote.receive(max_messages, wait, visibility_timeout))
+        received: list[ClientDelivery] = []
+
+        async def take() -> None:
+            received.extend(await self._remote.receive(max_messages, wait, visibility_timeout))
+
+        self._take(take(), received)
+        return received
 
     def __iter__(self) -> Iterator[ClientDelivery]:
         """Messages one by one, for as long as the consumer is open."""
+        received: list[ClientDelivery] = []
+
+        async def take() -> None:
+            message = await self._remote.next()
+            received.extend([] if message is None else [message])
+
         while True:
-            message = self._loop.wait(self._remote.next())
-            if message is None:
+            self._take(take(), received)
+            if not received:
                 return
-            yield message
+            yield received.pop()
+
+    def _take(self, taking: Coroutine[Any, Any, None], received: list[ClientDelivery]) -> None:
+        """Wait for messages; if Ctrl-C comes when they are here already, they are given back."""
+        try:
+            self._loop.wait(taking)
+        except BaseException:
+            with contextlib.suppress(BrokerClosed):
+                self._loop.call(lambda: self._remote.give_back(received))
+            raise
 
     def ack_one(self, message: ClientDelivery) -> None:
         """Ack a message together with those that other threads ack at the same moment."""

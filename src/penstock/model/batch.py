@@ -163,7 +163,7 @@ def decode_payload(payload: bytes) -> Payload:
     try:
         keys, values, headers = _decode_payload(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidArgument(f"the payload is not msgpack of [keys or nil, values, headers or nil]: {error}") from error
+        raise InvalidArgument(f"the payload is not msgpack of [keys, values, headers]: {error}") from error
     for name, column in (("keys", keys), ("headers", headers)):
         if column is not None and len(column) != len(values):
             raise InvalidArgument(f"the payload has {len(values)} values and {len(column)} {name}")

@@ -12,7 +12,6 @@ All numbers are big endian. A length beyond the limit is refused before anything
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from enum import IntEnum
 
 from penstock.model.errors import PenstockError
@@ -54,6 +53,7 @@ class Command(IntEnum):
     GOODBYE = 0x7F  # from the server, unasked: it is about to close
 
 
+BROKEN = -1  # no command: the header of a frame that cannot be read
 REPLY = 0x80
 ERROR = 0xFF
 
@@ -98,13 +98,11 @@ class FrameReader:
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        view, held = self._view, self._end - self._start
-        oversized = len(view) > max(_KEPT_BYTES, 4 * held)  # it was made for a large frame that is gone
-        if self._start and (not held or oversized or max(self._start + self._needed, self._end + 1) > len(view)):
-            if oversized:
-                self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * held)))
-            if held:
-                self._view[:held] = view[self._start : self._end]
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start and max(self._start + self._needed, self._end + 1) > len(self._view):
+            held = self._end - self._start
+            self._view[:held] = self._view[self._start : self._end]
             self._start, self._end = 0, held
         if self._end == len(self._view):  # it grows with what arrives, not with what is announced
             larger = memoryview(bytearray(max(2 * len(self._view), min(self._needed, 4 * len(self._view)))))
@@ -112,34 +110,43 @@ class FrameReader:
             self._view = larger
         return self._view[self._end :]
 
-    def received(self, count: int) -> Generator[Frame]:
-        """So many bytes are in the room that was given; the frames that are whole now, one after the other."""
+    def received(self, count: int) -> list[Frame]:
+        """So many bytes are in the room that was given; the frames that are whole now."""
         filled = self._end + count == len(self._view)
         self._end += count
         view, end, place = self._view, self._end, self._start
-        try:
-            while end - place >= HEADER_BYTES:
-                version, command, correlation, length = _unpack_from(view, place)
-                if version != VERSION:
-                    raise ProtocolError(_wrong_version(bytes(view[place : place + HEADER_BYTES])))
-                if length > self._max:
-                    raise ProtocolError(
-                        f"a frame of {format_size(length)} is too large; the limit is {format_size(self._max)} "
-                        "(max_frame_bytes)",
-                        correlation,
-                    )
-                following = place + HEADER_BYTES + length
-                if following > end:
-                    self._needed = HEADER_BYTES + length
-                    return
-                body = view[place + HEADER_BYTES : following]
-                place = following
-                yield command, correlation, body
+        frames: list[Frame] = []
+        while end - place >= HEADER_BYTES:
+            version, command, correlation, length = _unpack_from(view, place)
+            if version != VERSION or length > self._max:
+                frames.append((BROKEN, correlation, view[place : place + HEADER_BYTES]))
+                break
+            following = place + HEADER_BYTES + length
+            if following > end:
+                self._needed = HEADER_BYTES + length
+                break
+            frames.append((command, correlation, view[place + HEADER_BYTES : following]))
+            place = following
+        else:
             self._needed = HEADER_BYTES
-        finally:
-            self._start = place
-            if filled and place == end and len(view) < _KEPT_BYTES:
-                self._view, self._start, self._end = memoryview(bytearray(2 * len(view))), 0, 0
+        self._start, held = place, end - place
+        if filled and not held and len(view) < _KEPT_BYTES:
+            self._view, self._start, self._end = memoryview(bytearray(2 * len(view))), 0, 0
+        elif len(view) > max(_KEPT_BYTES, 4 * held):  # it was for a large frame that is gone
+            self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * held)))
+            self._view[:held] = view[place:end]
+            self._start, self._end = 0, held
+        return frames
+
+    def problem(self, header: memoryview | bytes) -> ProtocolError:
+        """What is wrong with a frame that came as BROKEN: nothing behind it can be read."""
+        version, _, correlation, length = _unpack_from(header)
+        if version != VERSION:
+            return ProtocolError(_wrong_version(bytes(header)))
+        return ProtocolError(
+            f"a frame of {format_size(length)} is too large; the limit is {format_size(self._max)} (max_frame_bytes)",
+            correlation,
+        )
 
 
 def _wrong_version(start: bytes) -> str:

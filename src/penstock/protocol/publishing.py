@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,7 @@ from penstock.model.message import IdRun, Message, MessageIds
 from penstock.model.names import NORMAL
 from penstock.model.units import TIME_US_MAX
 from penstock.protocol.decoding import decoder
+from penstock.protocol.frames import REPLY, VERSION, Command
 
 Micros = int | list[int | None] | None
 """One number of microseconds for all messages, one for each, or none."""
@@ -53,6 +55,12 @@ class Published(msgspec.Struct, array_like=True, gc=False):
 _encode = msgspec.msgpack.Encoder().encode
 decode_publish = decoder(Publish)
 decode_published = decoder(Published)
+
+
+_FOUR_FIELDS = 0x94  # the first byte of an array that ends with the sequence
+_PUBLISHED = Command.PUBLISH | REPLY
+_pack_single = struct.Struct(">BBIIBBBBHBQB").pack
+_SINGLE_BYTES = 16
 
 
 def encode_publish(
@@ -126,23 +134,27 @@ def intake_of(request: Publish, payload: Payload, limits: BrokerConfig, now_us: 
     return intake
 
 
-def plain_single(request: Publish, payload: Payload, limits: BrokerConfig) -> Single | None:
+def plain_single(body: memoryview | bytes, request: Publish, payload: Payload, limits: BrokerConfig) -> Single | None:
     """The message of a request that holds one, if there is nothing about it to be checked but its length."""
     keys, values, headers = payload
     if (
-        keys is None
+        body[0] == _FOUR_FIELDS
+        and keys is None
         and headers is None
-        and request.priority == NORMAL
-        and request.partition is None
-        and request.delay_us is None
-        and request.deliver_at_us is None
-        and request.expires_in_us is None
-        and request.dedupe_ids is None
         and len(values[0]) <= limits.max_value_bytes
-        and (request.producer is None or (0 < len(request.producer) < 256 and 0 <= request.sequence < 2**63))
+        and request.producer is not None
+        and 0 < len(request.producer) < 256
+        and 0 <= request.sequence < 2**63
     ):
         return Single(values[0])
     return None
+
+
+def published_single(correlation: int, partition: int, offset: int) -> bytes:
+    """The whole frame of the reply to a request with one message: [[[partition, offset, 1]]]."""
+    return _pack_single(
+        VERSION, _PUBLISHED, correlation, _SINGLE_BYTES, 0x91, 0x91, 0x93, 0xCD, partition, 0xCF, offset, 1
+    )
 
 
 def single_of(intake: Intake) -> Single:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
 from penstock.protocol.failures import encode_failure
-from penstock.protocol.frames import ERROR, REPLY, VERSION, Command, FrameReader, ProtocolError, frame
+from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, FrameReader, ProtocolError, frame
 from penstock.protocol.session import Goodbye, encode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.server")
 _OPEN_REQUESTS_MAX = 2000  # of one connection, beside those that wait for messages; then it is not read from
 _LARGE_BYTES = 1 << 20  # unfinished requests below this are not counted
-Handler = Callable[[int, memoryview], None]
+Handler = Callable[[int, memoryview | bytes], None]
 _names = {int(command): command.name for command in Command}
 
 
@@ -32,6 +32,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = listener.loop
         self._reader = FrameReader(listener.config.max_frame_bytes)
         self._transport: asyncio.Transport | None = None
+        self._unhandled: list[tuple[int, int, bytes]] = []
         self._replies: list[bytes] = []
         self._reply_bytes = 0
         self._open_requests = 0
@@ -59,36 +60,43 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
-        self._handle(nbytes)
-        self._count_unfinished()
-
-    def _handle(self, nbytes: int) -> None:
-        """Handle the frames that are whole now, as long as the client takes its replies."""
         frames = self._reader.received(nbytes)
-        try:
-            for command, correlation, body in frames:
+        if self._unhandled:
+            self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
+        else:
+            self._handle(frames)
+        if self._reader.unfinished_bytes > _LARGE_BYTES or self._counted_bytes:
+            self._count_unfinished()
+
+    def _handle(self, frames: Sequence[tuple[int, int, memoryview | bytes]]) -> None:
+        """Handle frames, as long as the client takes its replies and not too many are owed to it."""
+        for place, (command, correlation, body) in enumerate(frames, 1):
+            self._open_requests += 1
+            try:
                 handler = self.handlers.get(command)
                 if handler is None:
-                    handler = self._unknown(command, correlation)
-                self._open_requests += 1
-                try:
+                    self._refuse_unknown(command, body, correlation)
+                else:
                     handler(correlation, body)
-                except ProtocolError:
-                    raise
-                except PenstockError as error:
-                    self.refuse(correlation, error)
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                    self.refuse(correlation, InvalidArgument(f"the body of {_names[command]}: {error}"))
-                except Exception as error:  # noqa: BLE001 - a bug of ours is no reason to leave a client waiting
-                    _log.exception("a request failed", extra={"peer": self.peer, "command": _names[command]})
-                    self.refuse(correlation, error)
-                if self._open_requests >= _OPEN_REQUESTS_MAX or not self.writable:
-                    self._pause_or_resume()
-                    break  # the rest is handled when there is room for the replies
-        except ProtocolError as error:
-            self.close(error)
-        finally:
-            frames.close()
+            except ProtocolError as error:
+                self.close(error)
+                return
+            except PenstockError as error:
+                self.refuse(correlation, error)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self.refuse(correlation, InvalidArgument(f"the body of {_names[command]}: {error}"))
+            except Exception as error:  # noqa: BLE001 - a bug of ours is no reason to leave a client waiting
+                _log.exception("a request failed", extra={"peer": self.peer, "command": _names[command]})
+                self.refuse(correlation, error)
+            if self._open_requests >= _OPEN_REQUESTS_MAX or not self.writable:
+                self._unhandled = [(command, correlation, bytes(body)) for command, correlation, body in frames[place:]]
+                self._pause_or_resume()
+                return
+
+    def _go_on(self) -> None:
+        """Handle what was received while there was no room for the replies."""
+        unhandled, self._unhandled = self._unhandled, []
+        self._handle(unhandled)
 
     def eof_received(self) -> bool:
         return False
@@ -112,7 +120,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, reply: bytes, requests: int = 1) -> None:
         """The reply to a request, or to several; every request is answered, refused or ended, once."""
-        self.end(requests)
+        self._open_requests -= requests
+        if not self._reading:
+            self._pause_or_resume()
         self.send(reply)
 
     def refuse(self, correlation: int, error: BaseException) -> None:
@@ -123,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
     def end(self, requests: int = 1) -> None:
         """A request is done for now: one without a reply, or one that waits for messages."""
         self._open_requests -= requests
-        if not self._reading and self._open_requests <= _OPEN_REQUESTS_MAX // 2:
+        if not self._reading:
             self._pause_or_resume()
 
     def begin(self) -> None:
@@ -179,14 +189,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # Limits.
 
-    def _unknown(self, command: int, correlation: int) -> Handler:
+    def _refuse_unknown(self, command: int, body: memoryview | bytes, correlation: int) -> None:
+        if command == BROKEN:
+            raise self._reader.problem(body)
         if not self.greeted:
             raise ProtocolError("the first frame of a connection is HELLO", correlation)
-
-        def refuse(correlation: int, body: memoryview) -> None:
-            raise InvalidArgument(f"there is no command {command:#04x} in version {VERSION} of the protocol")
-
-        return refuse
+        raise InvalidArgument(f"there is no command {command:#04x} in version {VERSION} of the protocol")
 
     def _pause_or_resume(self) -> None:
         """Read on while replies go out and not too many are owed: who does not listen is not served further."""
@@ -197,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = wanted
             if wanted:
                 self._transport.resume_reading()
-                self._loop.call_soon(self._handle, 0)
+                self._loop.call_soon(self._go_on)
             else:
                 self._transport.pause_reading()
 

@@ -81,7 +81,7 @@ class Consumers:
 
     # Coming and going.
 
-    def _subscribe(self, correlation: int, body: memoryview) -> None:
+    def _subscribe(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_subscribe(body)
         if len(self._deliverers) + self._joining >= _CONSUMERS_MAX:
             raise Overloaded(f"a connection has at most {_CONSUMERS_MAX} consumers")
@@ -121,30 +121,30 @@ class Consumers:
         self._joining -= 1
         self._connection.refuse(correlation, error)
 
-    def _unsubscribe(self, correlation: int, body: memoryview) -> None:
+    def _unsubscribe(self, correlation: int, body: memoryview | bytes) -> None:
         number = decode_consumer(body).consumer
         commit = self._find(number).close()
         del self._deliverers[number]
         self._reply_after(commit, Command.UNSUBSCRIBE, correlation)
 
-    def _heartbeat(self, correlation: int, body: memoryview) -> None:
+    def _heartbeat(self, correlation: int, body: memoryview | bytes) -> None:
         self._find(decode_consumer(body).consumer).consuming.heartbeat()
         self._connection.reply(Command.HEARTBEAT, correlation, _DONE)
 
     # Receiving.
 
-    def _receive(self, correlation: int, body: memoryview) -> None:
+    def _receive(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_receive(body)
         self._find(request.consumer).receive(correlation, request)
 
-    def _cancel(self, _: int, body: memoryview) -> None:
+    def _cancel(self, _: int, body: memoryview | bytes) -> None:
         request = decode_cancel(body)
         self._connection.end()
         deliverer = self._deliverers.get(request.consumer)
         if deliverer is not None:
             deliverer.cancel(request.correlation)
 
-    def _push(self, correlation: int, body: memoryview) -> None:
+    def _push(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_push(body)
         if not 0 <= request.window <= 1_000_000:
             raise InvalidArgument(f"{request.window} is not a window: give 0 to 1,000,000 messages")
@@ -152,7 +152,7 @@ class Consumers:
         self._connection.reply(Command.PUSH, correlation, _DONE)
         deliverer.set_window(request.window)
 
-    def _taken(self, _: int, body: memoryview) -> None:
+    def _taken(self, _: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._deliverers.get(request.consumer)
         if deliverer is not None:
@@ -161,12 +161,12 @@ class Consumers:
 
     # What becomes of messages.
 
-    def _ack(self, correlation: int, body: memoryview) -> None:
+    def _ack(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
         self._settled(Command.ACK, correlation, deliverer.consuming.ack(self._leased(deliverer, request)))
 
-    def _extend(self, correlation: int, body: memoryview) -> None:
+    def _extend(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         if request.seconds is None:
             raise InvalidArgument("say for how many seconds to extend")
@@ -174,12 +174,12 @@ class Consumers:
         _, lost = deliverer.consuming.extend(self._leased(deliverer, request), request.seconds)
         self._settled(Command.EXTEND, correlation, (None, lost))
 
-    def _release(self, correlation: int, body: memoryview) -> None:
+    def _release(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
         self._settled(Command.RELEASE, correlation, deliverer.consuming.release(self._leased(deliverer, request)))
 
-    def _fail(self, correlation: int, body: memoryview) -> None:
+    def _fail(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
         leased = self._leased(deliverer, request)
@@ -187,7 +187,7 @@ class Consumers:
             Command.FAIL, correlation, lambda: deliverer.consuming.fail(leased, request.reason, request.seconds)
         )
 
-    def _kill(self, correlation: int, body: memoryview) -> None:
+    def _kill(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
         leased = self._leased(deliverer, request)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock.broker.consuming import Consuming, Delivered, Leased, hold_unseen
@@ -18,6 +17,7 @@ from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.frames import REPLY, Command, frame
+from penstock.server.native.sizes import fitting
 
 if TYPE_CHECKING:
     from penstock.broker.topic_delivery import TopicDelivery
@@ -283,14 +283,14 @@ class Deliverer:
         for pick in picks:
             lease = pick.lease
             for offsets, timestamps_us, batch in self.consuming.rows(delivery, lease, pick.offsets):
-                fitting = _fitting(batch.values, left, first=not packed.rows)
-                if fitting < len(offsets):
-                    too_many.append(Pick(lease, pick.lane, Offsets(offsets[fitting:])))
+                count = max(fitting(batch, left), 0 if packed.rows else 1)
+                if count < len(offsets):
+                    too_many.append(Pick(lease, pick.lane, Offsets(offsets[count:])))
                     left = 0
-                    if not fitting:
+                    if not count:
                         continue
-                    batch, offsets = batch.slice(0, fitting), offsets[:fitting]  # noqa: PLW2901 - the rest goes back
-                rows = rows_of(delivery.topic.name, lease.partition, offsets, timestamps_us[:fitting], batch)
+                    batch, offsets = batch.slice(0, count), offsets[:count]  # noqa: PLW2901 - the rest goes back
+                rows = rows_of(delivery.topic.name, lease.partition, offsets, timestamps_us[:count], batch)
                 rows.lease, rows.visibility_s = lease.id, lease.visibility_s
                 if lease.again:
                     rows.again = {offset: lease.again[offset] for offset in offsets if offset in lease.again}
@@ -327,12 +327,3 @@ class Deliverer:
         if waiter is not None:
             self._give_up(waiter)
         return self.consuming.close()
-
-
-def _fitting(values: list[bytes], room_bytes: int, first: bool) -> int:
-    """How many of the values fit; the very first always does."""
-    lengths = list(map(len, values))
-    if sum(lengths) <= room_bytes:
-        return len(values)
-    fitting = sum(1 for total in accumulate(lengths) if total <= room_bytes)
-    return max(fitting, 1 if first else 0)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.server.native.listener import NativeListener
 
 _LETTERS_AT_ONCE = 1000
+_LETTERS_BYTES = 4 << 20
 
 
 def _dead_letters(
@@ -35,7 +36,14 @@ def _dead_letters(
     """A page of dead letters, behind the one that was the last of the page before."""
     start = None if after is None else MessageId.parse(str(after))
     wanted = _LETTERS_AT_ONCE if limit is None else min(whole(0, 1 << 62)(limit), _LETTERS_AT_ONCE)
-    return list(itertools.islice(list_dead_letters(broker.engine, topic, start), wanted))
+    page: list[DeadLetter] = []
+    left_bytes = _LETTERS_BYTES
+    for letter in itertools.islice(list_dead_letters(broker.engine, topic, start), wanted):
+        page.append(letter)
+        left_bytes -= len(letter.value)
+        if left_bytes <= 0:
+            break
+    return page
 
 
 def _redrive(
@@ -100,10 +108,12 @@ def _replay(
 
 
 def _among(only: dict[str, list[int]]) -> Callable[[StoredMessage], bool]:
+    wanted: dict[int, Offsets] = {}
     try:
-        wanted = {
-            int(partition): Offsets(itertools.chain.from_iterable(ranges_of(runs))) for partition, runs in only.items()
-        }
+        for partition, runs in only.items():
+            offsets = wanted[int(partition)] = Offsets()
+            for some in ranges_of(runs):
+                offsets.add_range(some.start, some.stop)
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidArgument(f"only: give runs of offsets by partition: {error}") from error
     return lambda message: message.offset in wanted.get(message.partition, ())
@@ -139,7 +149,7 @@ class Operations:
         """The handler of each command."""
         return {Command.CALL: self._call, Command.READ: self._read}
 
-    def _call(self, correlation: int, body: memoryview) -> None:
+    def _call(self, correlation: int, body: memoryview | bytes) -> None:
         call = decode_call(body)
         operation = OPERATIONS.get(call.operation)
         if operation is None:
@@ -154,25 +164,25 @@ class Operations:
             if not isinstance(call.arguments.get(name), str | None):
                 raise InvalidArgument(f"{call.operation}: {name} is text")
         self._reply_from_thread(
-            Command.CALL, correlation, lambda: encode(operation(self._listener.broker, **call.arguments))
+            Command.CALL, correlation, lambda: self._bounded(encode(operation(self._listener.broker, **call.arguments)))
         )
 
-    def _read(self, correlation: int, body: memoryview) -> None:
+    def _read(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_read(body)
         self._reply_from_thread(Command.READ, correlation, lambda: encode(read_page(self._listener.broker, request)))
 
-    def _reply_from_thread(self, command: Command, correlation: int, work: Callable[[], bytes]) -> None:
-        def bounded() -> bytes:
-            reply = work()
-            if len(reply) > self._listener.config.max_frame_bytes:
-                raise LimitExceeded(
-                    f"the answer has {format_size(len(reply))}, which is more than a frame may have "
-                    f"({format_size(self._listener.config.max_frame_bytes)}): ask for less (limit)"
-                )
-            return reply
+    def _bounded(self, reply: bytes) -> bytes:
+        limit = self._listener.config.max_frame_bytes
+        if len(reply) > limit:
+            raise LimitExceeded(
+                f"the answer has {format_size(len(reply))}, which is more than a frame may have "
+                f"({format_size(limit)}): ask for less (limit)"
+            )
+        return reply
 
+    def _reply_from_thread(self, command: Command, correlation: int, work: Callable[[], bytes]) -> None:
         self._listener.in_thread(
-            bounded,
+            work,
             partial(self._connection.reply, command, correlation),
             partial(self._connection.refuse, correlation),
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from penstock.broker.embedded import Broker
 from penstock.broker.reading import LogReader
-from penstock.broker.topics import Log
+from penstock.broker.topics import Log, first_offset
 from penstock.delivery.offsets import Offsets
 from penstock.model.batch import Batch
 from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
@@ -15,10 +16,15 @@ from penstock.protocol.consuming import Rows, rows_of
 from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
+from penstock.server.native.sizes import ROW_BYTES, fitting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _PAGE_BYTES = 4 << 20
 _PAGE_ROWS = 20_000
-_ROW_BYTES = 32
+_EVENT_BYTES = 64
+_OFFSET_BYTES = 9
 
 
 def read_page(broker: Broker, request: Read) -> Page:
@@ -33,9 +39,13 @@ def read_page(broker: Broker, request: Read) -> Page:
             raise TopicNotFound(f"{request.topic} has no partition {request.partition}: it has 0 to {last}")
         partition = topic.partitions[request.partition]
         withdrawn = Offsets(partition.delivery_state().withdrawn) if request.replay else Offsets()
+        first_event = 0 if partition.events is None else first_offset(partition.events)
     window = _window(request)
     if request.form == "events":
-        return Page() if partition.events is None else _events(LogReader(engine, partition.events), window, request)
+        if partition.events is None:
+            return Page()
+        window.start = max(window.start, first_event)
+        return _events(LogReader(engine, partition.events), window, request.limit)
     reader = LogReader(engine, partition.messages, request.include_deleted or request.replay)
     if request.form == "arrow":
         return _arrow(reader, window)
@@ -66,7 +76,7 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
             page.rows.append(_to_wire(log, some))
             page.count += len(some.offsets)
             left_rows -= len(some.offsets)
-            left_bytes -= len(page.rows[-1].payload) + _ROW_BYTES * len(some.offsets)
+            left_bytes -= len(page.rows[-1].payload) + ROW_BYTES * len(some.offsets)
         if len(some.offsets) < len(columns.offsets) or left_rows <= 0 or left_bytes <= 0:
             page.next_offset = some.offsets[-1] + 1 if some.offsets else columns.offsets[0]
             break
@@ -79,13 +89,11 @@ def _to_wire(log: Log, columns: Columns) -> Rows:
 
 def _first(columns: Columns, rows_max: int, bytes_max: int) -> Columns:
     """As many as fit, and at least one if any is wanted."""
-    fitting = min(len(columns.offsets), rows_max)
-    sizes = itertools.accumulate(len(value) + _ROW_BYTES for value in columns.batch.values[:fitting])
-    fitting = min(fitting, max(1, sum(1 for size in sizes if size <= bytes_max)))
-    if fitting == len(columns.offsets):
+    count = min(rows_max, max(1, fitting(columns.batch, bytes_max)))
+    if count >= len(columns.offsets):
         return columns
-    batch: Batch = columns.batch.slice(0, fitting)
-    return Columns(columns.offsets[:fitting], columns.timestamps_us[:fitting], batch)
+    batch: Batch = columns.batch.slice(0, count)
+    return Columns(columns.offsets[:count], columns.timestamps_us[:count], batch)
 
 
 def _without(found: Iterator[Columns], withdrawn: Offsets) -> Iterator[Columns]:
@@ -99,32 +107,45 @@ def _without(found: Iterator[Columns], withdrawn: Offsets) -> Iterator[Columns]:
             yield Columns([columns.offsets[place] for place in places], times, columns.batch.select(places))
 
 
-def _events(reader: LogReader, window: Window, request: Read) -> Page:
-    wanted = min(request.limit or _PAGE_ROWS, _PAGE_ROWS)
-    events = list(itertools.islice(reader.events(window), wanted))
-    following = request.offset + len(events) if len(events) == wanted else None
-    return Page(events=events, next_offset=following, count=len(events))
+def _events(reader: LogReader, window: Window, limit: int | None) -> Page:
+    """As many as fit; the log has no gaps behind its first event, so that counting tells where to go on."""
+    page = Page()
+    left, left_bytes = min(_PAGE_ROWS if limit is None else limit, _PAGE_ROWS), _PAGE_BYTES
+    for event in itertools.islice(reader.events(window), left):
+        page.events.append(event)
+        left_bytes -= _EVENT_BYTES + _OFFSET_BYTES * len(event.offsets or ())
+        if left_bytes <= 0:
+            break
+    page.count = len(page.events)
+    if left_bytes <= 0 or page.count == left:
+        page.next_offset = window.start + page.count
+    return page
 
 
 def _arrow(reader: LogReader, window: Window) -> Page:
-    """Whole record batches, as an Arrow IPC stream."""
+    """Record batches as an Arrow IPC stream; large ones in parts."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
     writer = None
-    next_offset: int | None = None
-    count = 0
-    for batch in reader.arrow(window):
-        if not batch.num_rows:
-            continue
-        count += batch.num_rows
+    page = Page()
+    for part in _parts(reader.arrow(window)):
         if writer is None:
-            writer = pa.ipc.new_stream(sink, batch.schema)
-        writer.write_batch(batch)
+            writer = pa.ipc.new_stream(sink, part.schema)
+        writer.write_batch(part)
+        page.count += part.num_rows
         if sink.tell() >= _PAGE_BYTES:
-            next_offset = int(batch.column("offset")[-1].as_py()) + 1
+            page.next_offset = int(part.column("offset")[-1].as_py()) + 1
             break
     if writer is not None:
         writer.close()
-    body = sink.getvalue().to_pybytes() if writer is not None else None
-    return Page(arrow=body, next_offset=next_offset, count=count)
+        page.arrow = sink.getvalue().to_pybytes()
+    return page
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that fit into pages."""
+    for batch in batches:
+        rows = max(1, _PAGE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)

@@ -33,7 +33,7 @@ class Session:
         connection.on_closed = self._closed
         connection.on_writable = self._consumers.push_all
 
-    def _hello(self, correlation: int, body: memoryview) -> None:
+    def _hello(self, correlation: int, body: memoryview | bytes) -> None:
         hello = decode_hello(body)
         if VERSION not in hello.versions:
             raise ProtocolError(
@@ -64,15 +64,15 @@ class Session:
         )
         connection.reply(Command.HELLO, correlation, encode(welcome))
 
-    def _ping(self, correlation: int, body: memoryview) -> None:
+    def _ping(self, correlation: int, body: memoryview | bytes) -> None:
         self._connection.reply(Command.PING, correlation, bytes(body))
 
-    def _publish(self, correlation: int, body: memoryview) -> None:
+    def _publish(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_publish(body)
         payload = decode_payload(request.payload)
         engine, singles = self._engine, self._listener.singles
         if len(payload[1]) == 1:
-            single = plain_single(request, payload, engine.config)
+            single = plain_single(body, request, payload, engine.config)
             if single is not None:
                 singles.add(self._connection, correlation, request, single)
                 return

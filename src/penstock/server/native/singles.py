@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from penstock.model.batch import Origin
 from penstock.model.errors import PenstockError
 from penstock.model.intake import Single
-from penstock.protocol.frames import REPLY, Command, frame
-from penstock.protocol.publishing import Publish
-from penstock.protocol.session import encode
+from penstock.protocol.publishing import Publish, published_single
 
 if TYPE_CHECKING:
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
 
-_PUBLISHED = Command.PUBLISH | REPLY
 _TOGETHER_MAX = 1000
 
 
@@ -92,7 +89,7 @@ class Singles:
                 if last is not None:
                     reply_after(commit, last, correlations, b"".join(replies))
                 last, replies, correlations = connection, [], []
-            replies.append(frame(_PUBLISHED, correlation, encode((((partition, offset, 1),),))))
+            replies.append(published_single(correlation, partition, offset))
             correlations.append(correlation)
         if last is not None:
             reply_after(commit, last, correlations, b"".join(replies))
@@ -124,5 +121,5 @@ class Singles:
         except PenstockError as error:
             connection.refuse(correlation, error)
             return
-        reply = frame(_PUBLISHED, correlation, encode((((identity.partition, identity.offset, 1),),)))
+        reply = published_single(correlation, identity.partition, identity.offset)
         self._listener.commits.reply_after(commit, connection, [correlation], reply)
