@@ -18,7 +18,7 @@ _TARGETS = {
     "consume": Target("measured", ">=", 1_000_000),
     "latency": Target("measured", "<", 0.010),
 }
-_FULL, _QUICK = Effort(1.5, 1_000_000), Effort(0.1, 5000)
+_FULL, _QUICK = Effort(1.5, 500_000), Effort(0.1, 5000)
 
 
 def run(bench: Bench) -> list[Row]:

@@ -25,6 +25,7 @@ from penstock.bench.bare import Bare
 from penstock.bench.figures import Figure, Mismatch, RunFailed
 from penstock.bench.histogram import RELATIVE_ERROR, Histogram
 from penstock.bench.latency import Schedule, latency
+from penstock.bench.own import OwnServer
 from penstock.bench.place import Place, Target
 from penstock.bench.publishing import Publishing, publish
 from penstock.bench.requests import Requests, StampedRequests, encode, stamp_of
@@ -154,6 +155,7 @@ def test_a_run_that_is_ended_takes_its_server_with_it(tmp_path: Path, number: in
     command = CommandLine({}, lambda: None)
     child = command.start("bench", "latency", "--seconds", 60, "--own-server", "--dir", tmp_path)
     while not list(tmp_path.glob("*/data-1/journal/*")):
+        assert child.poll() is None
         time.sleep(0.05)
     child.send_signal(number)
     _, errors = child.communicate(timeout=60)
@@ -226,6 +228,15 @@ def test_a_server_that_ends_in_the_middle_fails_the_run(here: Place) -> None:
 
     with pytest.raises(RunFailed, match="the server ended with -9"):
         here.measure(run)
+
+
+def test_a_server_that_goes_away_is_told_in_one_line(bench: CommandLine, tmp_path: Path) -> None:
+    with OwnServer(tmp_path / "data") as own:
+        ending = threading.Timer(1.0, own.process.kill)
+        ending.start()
+        told = bench.refused("bench", "publish", "--seconds", 60, "--server", own.address)
+        ending.join()
+    assert "was lost before the reply to PUBLISH came" in told
 
 
 def test_a_server_that_cannot_start_says_why(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,63 +1,17 @@
-"""A server in a thread of its own, and a client that says anything to it, byte by byte."""
+"""A client that says anything to a server, byte by byte."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import socket
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
 from penstock.protocol.frames import ERROR, HEADER, HEADER_BYTES, REPLY, VERSION, Command
-from penstock.server.config import ServerConfig
-from penstock.server.server import Server
 
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.decode
 Reply = tuple[int, int, bytes]
-
-
-@contextlib.contextmanager
-def serving(path: Path, **options: Any) -> Iterator[Server]:
-    """A server on a free port, until the end of the block."""
-    started = threading.Event()
-    failed: list[BaseException] = []
-    servers: list[Server] = []
-    stops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        config = ServerConfig.parse({"data_dir": str(path), "native_port": 0, "shutdown_grace": 2, **options})
-        async with Server(config) as server:
-            stops.append((asyncio.get_running_loop(), stop))
-            servers.append(server)
-            started.set()
-            await stop.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:  # noqa: BLE001 - the test hears of it
-            failed.append(error)
-        finally:
-            started.set()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    started.wait()
-    try:
-        if servers:
-            yield servers[0]
-    finally:
-        for loop, stop in stops:
-            loop.call_soon_threadsafe(stop.set)
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 class Wire:

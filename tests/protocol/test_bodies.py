@@ -34,6 +34,7 @@ from penstock.protocol.consuming import (
     rows_of,
     runs_of,
 )
+from penstock.protocol.frames import REPLY, Command, FrameReader
 from penstock.protocol.publishing import Publish, Published
 from penstock.protocol.session import Call, Goodbye, Hello, Page, Read, Welcome
 
@@ -368,3 +369,13 @@ def test_the_ids_of_a_reply_are_those_of_its_runs(runs: list[IdRun]) -> None:
     ]
     places = [(identity.partition, identity.offset) for identity in reversed(ids)]
     assert list(publishing.decode_published(encode(Published(runs, places))).ids("orders")) == list(reversed(ids))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 65_535), offsets)
+def test_the_reply_to_a_single_message_says_what_any_other_reply_says(about: int, partition: int, offset: int) -> None:
+    reader = FrameReader(1000)
+    data = publishing.published_single(about, partition, offset)
+    reader.room()[: len(data)] = data
+    ((command, correlation, body),) = reader.received(len(data))
+    assert (command, correlation) == (Command.PUBLISH | REPLY, about)
+    assert publishing.decode_published(body) == Published([IdRun(partition, offset, 1)])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.frames import HEADER, HEADER_BYTES, VERSION, FrameReader, ProtocolError, frame
+from penstock.protocol.frames import BROKEN, HEADER, HEADER_BYTES, VERSION, FrameReader, ProtocolError, frame
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_MAX = 8 * MIB
@@ -43,7 +43,10 @@ def feed(reader: FrameReader, piece: bytes) -> list[Whole]:
         room = reader.room()
         count = min(len(room), len(piece))
         room[:count] = piece[:count]
-        found += [(command, correlation, bytes(body)) for command, correlation, body in reader.received(count)]
+        for command, correlation, body in reader.received(count):
+            if command == BROKEN:
+                raise reader.problem(body)
+            found.append((command, correlation, bytes(body)))
         piece = piece[count:]
         assert reader.buffer_bytes <= max(KEPT, 4 * reader.unfinished_bytes)
     return found
@@ -64,31 +67,6 @@ def test_frames_that_come_byte_by_byte_come_out_whole(sent: list[Whole]) -> None
     assert [found for place in range(len(data)) for found in feed(reader, data[place : place + 1])] == sent
 
 
-@given(st.lists(frames, max_size=8), st.lists(st.integers(0, 2_000_000), max_size=6), st.lists(st.integers(1, 3)))
-def test_a_reader_may_be_left_in_the_middle_and_goes_on_where_it_was(
-    sent: list[Whole], cuts: list[int], patience: list[int]
-) -> None:
-    """As a server does that has no room for more replies: the rest is taken later, without more bytes."""
-    reader = FrameReader(FRAME_MAX)
-    left = iter(patience)
-    found: list[Whole] = []
-    for piece in pieces(b"".join(frame(*one) for one in sent), cuts):
-        rest = piece
-        while rest:
-            room = reader.room()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
-            rest = rest[count:]
-            for taken in itertools.chain(left, [None]):
-                coming = reader.received(count)
-                count = 0
-                found += [(command, about, bytes(body)) for command, about, body in itertools.islice(coming, taken)]
-                coming.close()
-                if taken is None:
-                    break
-    assert found == sent
-
-
 @given(st.lists(frames, min_size=1, max_size=8))
 def test_the_frames_of_one_read_stay_as_they_are_until_the_next_one(sent: list[Whole]) -> None:
     reader = FrameReader(FRAME_MAX)
@@ -97,7 +75,7 @@ def test_the_frames_of_one_read_stay_as_they_are_until_the_next_one(sent: list[W
         room = reader.room()
         count = min(len(room), len(data))
         room[:count], data = data[:count], data[count:]
-        kept = list(reader.received(count))
+        kept = reader.received(count)
         assert [(command, about, bytes(body)) for command, about, body in kept] == sent[: len(kept)]
         sent = sent[len(kept) :]
 
@@ -112,6 +90,21 @@ def test_garbage_is_a_protocol_error_or_waits_for_more(garbage: list[bytes]) -> 
     except ProtocolError as error:
         assert 0 <= error.correlation < 2**32
         assert str(error)
+
+
+@given(st.lists(frames, min_size=1, max_size=4), st.binary(min_size=9, max_size=40))
+def test_frames_that_came_before_garbage_are_not_lost(sent: list[Whole], garbage: bytes) -> None:
+    reader = FrameReader(FRAME_MAX)
+    data = b"".join(frame(*one) for one in sent) + b"\x02" + garbage
+    found: list[Whole] = []
+    while data:
+        room = reader.room()
+        count = min(len(room), len(data))
+        room[:count], data = data[:count], data[count:]
+        found += [(command, about, bytes(body)) for command, about, body in reader.received(count)]
+    assert found[: len(sent)] == sent
+    assert found[len(sent)][0] == BROKEN
+    assert "version 2" in str(reader.problem(found[len(sent)][2]))
 
 
 @given(st.binary(max_size=9), st.integers(0, 255).filter(lambda version: version != VERSION))

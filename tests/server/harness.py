@@ -92,6 +92,11 @@ class Running:
 
         return self.do(there())
 
+    def waiters(self, topic: str = "t", group: str = "g") -> int:
+        """How many wait for messages of a group."""
+        delivery = self.broker.engine.catalog.by_name[topic].delivery
+        return 0 if delivery is None else len(delivery.desks[group].waiters)
+
     def tasks(self) -> int:
         """How many tasks the server has."""
         return int(self.call(lambda: len(asyncio.all_tasks()))) - 1
@@ -197,7 +202,7 @@ class Line:
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._flowing = threading.Event()
         self._flowing.set()

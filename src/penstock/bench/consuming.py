@@ -29,7 +29,7 @@ class Consuming:
     window: int = 4
     """Acks under way."""
     size: int = 100
-    count: int = 1_000_000
+    count: int = 500_000
 
     @property
     def what(self) -> str:

@@ -13,6 +13,7 @@ from typing import Self
 from penstock.model.errors import PenstockError
 
 _STOP_S = 60.0
+_ENDING_S = 1.0
 _LINES_MAX = 20
 
 
@@ -48,10 +49,11 @@ class OwnServer:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    @property
     def trouble(self) -> str | None:
         """The last thing that it said, if it ended by itself."""
-        if self.process.poll() is None:
+        try:
+            self.process.wait(_ENDING_S)  # its connections are gone before it is
+        except subprocess.TimeoutExpired:
             return None
         return f"the server ended with {self.process.returncode}: {self._told()}"
 

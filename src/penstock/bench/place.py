@@ -117,7 +117,7 @@ class Place:
 
     def _trouble(self) -> str | None:
         """Why a server of our own is gone."""
-        return None if self._own is None else self._own.trouble
+        return None if self._own is None else self._own.trouble()
 
     def conditions(self) -> Conditions:
         """What the figures up to now were measured on."""

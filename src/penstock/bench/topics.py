@@ -14,6 +14,7 @@ from penstock.model.errors import PenstockError, TopicExists
 
 GROUP = "bench"
 _AT_ONCE = 64
+_PATIENCE_S = 5.0
 
 
 def new_name() -> str:
@@ -36,7 +37,9 @@ async def topics(target: Target, client: AsyncClient, names: Sequence[str]) -> A
         yield
     finally:
         if not target.ours:
-            with contextlib.suppress(PenstockError):  # what went wrong before is what counts
+            with contextlib.suppress(PenstockError, TimeoutError):  # what went wrong before is what counts
+                async with asyncio.timeout(_PATIENCE_S):
+                    await client.ping()
                 await _for_each(made, client.delete_topic)
 
 

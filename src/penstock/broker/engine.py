@@ -1,9 +1,9 @@
 """The broker without threads: operations that change state at once and return a pending commit.
 
 Faces wait on the commit (embedded), await it (asyncio) or step it (tests). One lock guards the state and is
-held for memory work only; see `journal.journal` for how the disk is shared. What writes is in `writing`;
-background work (settling, retention, checkpoints) is in `settling`, `retention` and here as plain calls, and
-`background` runs them in threads.
+held for memory work only; see `journal.journal` for how the disk is shared. What writes is in `publishing` and
+`writing`; background work (settling, retention, checkpoints) is in `settling`, `retention` and here as plain calls,
+and `background` runs them in threads.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_c
 from penstock.broker.deliveries import Deliveries
 from penstock.broker.forks import disown_in_forks
 from penstock.broker.guard import DiskGuard
+from penstock.broker.publishing import Publishing
 from penstock.broker.recovery import Recovered, recover
 from penstock.broker.schedules import Schedules
-from penstock.broker.writing import Writing
 from penstock.journal import Journal
 from penstock.journal.files import JournalFile
 from penstock.model.clock import Clock, SystemClock
@@ -27,7 +27,7 @@ from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.storage import Storage
 
 
-class Engine(Writing):
+class Engine(Publishing):
     """All operations of a broker on one storage."""
 
     def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -219,7 +220,7 @@ def consume(
     window: Annotated[int, typer.Option(metavar="NUMBER", min=1, max=100, help="Acks under way.")] = 4,
     count: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, help="Messages to consume, which are published first.")
-    ] = 1_000_000,
+    ] = 500_000,
     size: SizeOption = 100,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -228,7 +229,7 @@ def consume(
     They are published first; then one consumer asks for batch after batch, with some acks under way.
 
         penstock bench consume
-        penstock bench consume --batch 100 --count 200000
+        penstock bench consume --batch 100 --count 2000000
         penstock bench consume --server 127.0.0.1:9000 -o json
     """
     from penstock.bench.consuming import Consuming
@@ -332,6 +333,7 @@ def _told() -> Iterator[None]:
     from penstock.bench.figures import Mismatch, RunFailed
     from penstock.model.errors import ConnectionLost
 
+    logging.getLogger("penstock").addHandler(logging.NullHandler())  # a connection that is lost is told once
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield

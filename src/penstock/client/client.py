@@ -36,6 +36,8 @@ _ASKING = frozenset(
     {"topics", "offset_at", "status", "groups", "group", "delayed", "schedules", "dead_letters", "dead_letter", "trace"}
 )
 """Operations that only ask: they can be repeated on another connection."""
+_LONG = frozenset({"settle", "retain", "redrive", "purge_dead_letters", "replay", "delete_topic"})
+"""Operations that may take long, such as a redrive at a limited rate."""
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
@@ -202,7 +204,7 @@ class AsyncClient(AsyncClientAdministration):
     ) -> RemoteConsumer[_Received]:
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
         remote = RemoteConsumer(self.link, options, message_class, auto_extend)
-        await self.link.ready()
+        await self.link.ready(self._timeout_s)
         await remote.join()
         self._consumers = {known for known in self._consumers if not known.closed} | {remote}
         return remote
@@ -316,7 +318,7 @@ class AsyncClient(AsyncClientAdministration):
     async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
         """Call an operation of the broker by its name."""
         request = Call(operation, {name: _plain(value) for name, value in arguments.items()})
-        timeout_s = None if operation in _ASKING else max(self._timeout_s, _LONG_S)
+        timeout_s = max(self._timeout_s, _LONG_S) if operation in _LONG else None
         try:
             body = encode(request)
         except (TypeError, ValueError, OverflowError) as error:
@@ -329,7 +331,7 @@ class AsyncClient(AsyncClientAdministration):
         return decoded
 
 
-_LONG_S = 3600.0  # what changes something may take long: a redrive at a limited rate, settling
+_LONG_S = 3600.0
 
 
 def subscription(

@@ -26,6 +26,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drained = asyncio.Event()
         self._drained.set()
         self._error: BaseException | None = None
+        self.lost = False
         self.heard_s = self.sent_s = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -50,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.lost = True
         self._drained.set()
         self._on_lost(self, self._error or exc)
 

@@ -18,15 +18,17 @@ class LeaseKeeper:
         self._extend = extend
         self._held: dict[Lease, set[int]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
         self._extending: asyncio.Task[None] | None = None
 
     def hold(self, messages: Iterable[Received]) -> None:
         """These were handed out."""
         for message in messages:
-            if message.lease is not None:
-                self._held.setdefault(message.lease, set()).add(message.offset)
-        if self._timer is None and self._held:
-            self._wait()
+            lease = message.lease
+            if lease is not None:
+                self._held.setdefault(lease, set()).add(message.offset)
+                if self._timer is None or self._loop.time() + lease.visibility_s / 3 < self._due_s:
+                    self._wait(lease.visibility_s)
 
     def settled(self, leases: Iterable[tuple[Lease, list[int]]]) -> None:
         """These are not worked on any more."""
@@ -45,15 +47,17 @@ class LeaseKeeper:
         if self._extending is not None:
             self._extending.cancel()
 
-    def _wait(self) -> None:
-        shortest_s = min(lease.visibility_s for lease in self._held)
+    def _wait(self, shortest_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_s = self._loop.time() + shortest_s / 3
         self._timer = self._loop.call_later(shortest_s / 3, self._extend_soon)
 
     def _extend_soon(self) -> None:
         self._timer = None
         if self._held:
             self._extending = self._loop.create_task(self._extend_all())
-            self._wait()
+            self._wait(min(lease.visibility_s for lease in self._held))
 
     async def _extend_all(self) -> None:
         by_time: dict[float, list[tuple[Lease, list[int]]]] = {}

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from penstock.client.connection import Connection
@@ -40,14 +40,17 @@ OnPush = Callable[[memoryview], None]
 class Request:
     """Something asked for: what was sent, who waits, and until when."""
 
-    __slots__ = ("command", "deadline_s", "frame", "on_reply", "repeatable", "sent_s")
+    __slots__ = ("asked_s", "command", "deadline_s", "frame", "on_reply", "repeatable", "sent_s")
 
-    def __init__(self, command: int, data: bytes, on_reply: OnReply, repeatable: bool, deadline_s: float) -> None:
+    def __init__(
+        self, command: int, data: bytes, on_reply: OnReply, repeatable: bool, asked_s: float, timeout_s: float
+    ) -> None:
         self.command = command
         self.frame = data
         self.on_reply = on_reply
         self.repeatable = repeatable
-        self.deadline_s = deadline_s
+        self.asked_s = asked_s
+        self.deadline_s = asked_s + timeout_s
         self.sent_s: float | None = None
 
 
@@ -63,7 +66,7 @@ class Link:
         self.limits = BrokerConfig()
         self.welcome: Welcome
         self.on_push: dict[int, OnPush] = {}  # by the number of the consumer
-        self.on_connected: list[Callable[[], Awaitable[None]]] = []
+        self.on_connected: list[Callable[[], None]] = []
         self._token = token
         self._requests: dict[int, Request] = {}
         self._last_correlation = 0
@@ -98,8 +101,10 @@ class Link:
                 f"the request has {format_size(len(body))}; the limit is {format_size(limit)} (max_frame_bytes)"
             )
         correlation = self._next_correlation()
-        deadline_s = self.loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
-        request = Request(command, frame(command, correlation, body), on_reply, repeatable, deadline_s)
+        patience_s = self.timeout_s if timeout_s is None else timeout_s
+        request = Request(
+            command, frame(command, correlation, body), on_reply, repeatable, self.loop.time(), patience_s
+        )
         self._requests[correlation] = request
         if self._connection is not None:
             request.sent_s = self.loop.time()
@@ -191,7 +196,8 @@ class Link:
 
         def on_lost(lost: Connection, error: BaseException | None) -> None:
             if not greeted.done():
-                greeted.set_exception(ConnectionLost(f"{self.address} closed the connection at once: {error or ''}"))
+                why = f": {error}" if error else ""
+                greeted.set_exception(ConnectionLost(f"{self.address} closed the connection at once{why}"))
             else:
                 self._lost(lost, error)
 
@@ -208,7 +214,7 @@ class Link:
             if connection is not None:
                 connection.abort()
             raise ConnectionLost(
-                f"no Penstock server answers at {self.address}: {error or 'no answer in time'}"
+                f"no Penstock server answers at {self.address}: {str(error) or 'no answer in time'}"
             ) from error
         except BaseException:
             if connection is not None:
@@ -217,6 +223,8 @@ class Link:
         if self.closed:
             connection.abort()
             return
+        if connection.lost:
+            raise ConnectionLost(f"{self.address} closed the connection at once")
         self.generation += 1
         known = {field.name for field in dataclasses.fields(BrokerConfig)}
         limits: dict[str, Any] = {name: size for name, size in self.welcome.limits.items() if name in known}
@@ -227,7 +235,7 @@ class Link:
             connection.send(request.frame)
         self._connected.set()
         for resume in list(self.on_connected):
-            await resume()
+            resume()
 
     def _lost(self, connection: Connection, error: BaseException | None) -> None:
         if connection is not self._connection:
@@ -258,9 +266,7 @@ class Link:
             backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
             try:
                 await self._connect()
-            except PenstockError as error:
-                self._why_not = error
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may go well
                 self._why_not = error
             else:
                 _log.info("connected to %s again", self.address)
@@ -270,7 +276,7 @@ class Link:
         """End requests whose time is over; keep the connection alive, and notice when the server is not."""
         now_s = self.loop.time()
         for correlation, request in list(self._requests.items()):
-            if request.deadline_s <= now_s:
+            if request.deadline_s <= now_s or (request.sent_s is None and request.asked_s + self.timeout_s <= now_s):
                 del self._requests[correlation]
                 request.on_reply(None, self._too_late(request, now_s))
         connection = self._connection

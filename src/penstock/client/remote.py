@@ -36,6 +36,7 @@ from penstock.protocol.consuming import (
     Rows,
     Settle,
     Subscribe,
+    Subscribed,
     decode_delivery,
     decode_subscribed,
     encode,
@@ -75,39 +76,67 @@ class RemoteConsumer(Generic[Message]):
         self._acked: asyncio.Future[LeaseLost | None] | None = None
         self._keeper = LeaseKeeper(link.loop, self._extend_held) if auto_extend else None
         self._beating: asyncio.TimerHandle | None = None
+        self._resuming: asyncio.Task[None] | None = None
         if options.mode == "assigned":
             self._beat()
 
     # Coming and going.
+
+    @property
+    def _is_seated(self) -> bool:
+        return self._number != 0 and self._generation == self._link.generation
 
     async def join(self) -> None:
         """Take the seat, on the connection of now."""
         async with self._joining:
             if self.closed:
                 raise BrokerClosed(f"the consumer {self.name!r} is closed")
-            if self._generation == self._link.generation and self._number:
+            if self._is_seated:
                 return
             generation = self._link.generation
-            reply = decode_subscribed(await self._link.ask(Command.SUBSCRIBE, encode(self._options)))
-            if generation != self._link.generation:
-                raise ConnectionLost("the connection was lost while subscribing")
+            seat = await self._subscribe()
             self._forget()
-            self._number, self.name, self._generation = reply.consumer, reply.name, generation
+            self._number, self.name, self._generation = seat.consumer, seat.name, generation
             self._link.on_push[self._number] = self._pushed
             if self._pushing:
                 await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
 
-    async def _joined(self) -> None:
-        """As `join`, however often connections are lost meanwhile."""
-        until_s = self._link.loop.time() + self._link.timeout_s
-        while self._generation != self._link.generation or not self._number or self.closed:
-            await self._link.ready()
+    async def _subscribe(self) -> Subscribed:
+        """Take a seat; if nobody wants it any more when it is given, it is left again."""
+        if not self._link.connected:
+            raise ConnectionLost(f"there is no connection to {self._link.address} to subscribe on")
+        asking = asyncio.ensure_future(self._link.ask(Command.SUBSCRIBE, encode(self._options)))
+        try:
+            seat = decode_subscribed(await asyncio.shield(asking))
+        except asyncio.CancelledError:
+            asking.add_done_callback(self._leave_unwanted)
+            raise
+        if self.closed:
+            self._leave(seat.consumer)
+            raise BrokerClosed(f"the consumer {self.name!r} is closed")
+        return seat
+
+    def _leave_unwanted(self, asked: asyncio.Future[bytes]) -> None:
+        if not asked.cancelled() and asked.exception() is None:
+            self._leave(decode_subscribed(asked.result()).consumer)
+
+    def _leave(self, number: int) -> None:
+        if self._link.connected:
+            self._link.send(Command.UNSUBSCRIBE, encode(ConsumerRequest(number)), _ignore)
+
+    async def _joined(self, patience_s: float | None = None) -> None:
+        """As `join`, however often connections are lost meanwhile; for so long at most."""
+        loop = self._link.loop
+        until_s = None if patience_s is None else loop.time() + patience_s
+        seat_until_s = loop.time() + self._link.timeout_s
+        while not self._is_seated or self.closed:
+            await self._link.ready(None if until_s is None else max(0.001, until_s - loop.time()))
             try:
                 await self.join()
             except ConnectionLost:
                 continue
             except GroupInUse:  # by this consumer, on a connection that the server has not given up yet
-                if not self._generation or self._link.loop.time() > until_s:
+                if not self._generation or loop.time() > seat_until_s:
                     raise
                 await asyncio.sleep(_SEAT_TAKEN_S)
 
@@ -118,15 +147,17 @@ class RemoteConsumer(Generic[Message]):
         self._buffer.clear()
         self._taken.clear()
 
-    async def resume(self) -> None:
+    def resume(self) -> None:
         """There is a new connection: a consumer that is pushed to subscribes again at once."""
-        if self._pushing and not self.closed:
-            with contextlib.suppress(ConnectionLost):
-                try:
-                    await self.join()
-                except PenstockError as error:
-                    self._broken = error
-                    self._arrived.set()
+        self._resuming = self._link.loop.create_task(self._resume())
+
+    async def _resume(self) -> None:
+        try:
+            await self._joined()
+        except PenstockError as error:
+            if not self.closed:
+                self._broken = error
+                self._arrived.set()
 
     async def close(self) -> None:
         """Give back what is held and leave the group; closing twice is harmless."""
@@ -136,13 +167,12 @@ class RemoteConsumer(Generic[Message]):
         self._arrived.set()
         if self._keeper is not None:
             self._keeper.close()
-        for timer in (self._taken_timer, self._beating):
+        for timer in (self._taken_timer, self._beating, self._resuming):
             if timer is not None:
                 timer.cancel()
-        if self.resume in self._link.on_connected:
-            self._link.on_connected.remove(self.resume)
+        self._stop_pushing()
         self._forget()
-        if self._number and self._generation == self._link.generation and not self._link.closed:
+        if self._is_seated and self._link.connected:
             with contextlib.suppress(ConnectionLost, ConsumerNotFound):  # then it has left already
                 await self._link.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(self._number)))
 
@@ -158,20 +188,20 @@ class RemoteConsumer(Generic[Message]):
             ready = [message for _ in range(wanted) if (message := self._take()) is not None]
             if ready:
                 return ready
-        until_s = self._link.loop.time() + wait_s
+        loop = self._link.loop
+        until_s = loop.time() + wait_s
         while True:
-            await self._joined()
-            left_s = max(0.0, until_s - self._link.loop.time())
+            await self._joined(max(0.0, until_s - loop.time()) + self._link.timeout_s)
+            generation = self._generation
             try:
-                found = await self._ask_for_messages(wanted, left_s, visibility_s)
+                found = await self._ask_for_messages(wanted, max(0.0, until_s - loop.time()), visibility_s)
             except (ConnectionLost, ConsumerNotFound):
-                if self.closed:
+                if self.closed or loop.time() >= until_s + self._link.timeout_s:
                     raise
-                self._number = 0
-                if self._link.loop.time() >= until_s + self._link.timeout_s:
-                    raise
+                if self._generation == generation:
+                    self._number = 0
                 continue
-            if found or self._link.loop.time() >= until_s or self.closed:
+            if found or loop.time() >= until_s or self.closed:
                 self._keep(found)
                 return found
 
@@ -222,18 +252,35 @@ class RemoteConsumer(Generic[Message]):
             if message is not None:
                 return message
             if self._broken is not None:
-                error, self._broken, self._pushing = self._broken, None, False
-                raise error
+                error, self._broken = self._broken, None
+                self._stop_pushing()
+                found = await self.receive(1, 0, None)  # which tells better what is wrong, if it still is
+                if not found:
+                    raise error
+                return found[0]
             self._arrived.clear()
             if not self._pushing:
-                self._pushing = True
-                self._link.on_connected.append(self.resume)
-                await self._joined()
-                with contextlib.suppress(ConnectionLost, ConsumerNotFound):
-                    await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
+                await self._begin_pushing()
             if not self._buffer:
                 await self._arrived.wait()
         return None
+
+    async def _begin_pushing(self) -> None:
+        self._pushing = True
+        self._link.on_connected.append(self.resume)
+        try:
+            await self._joined()
+            await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
+        except (ConnectionLost, ConsumerNotFound):
+            pass  # it is asked for again on the next connection
+        except PenstockError:
+            self._stop_pushing()
+            raise
+
+    def _stop_pushing(self) -> None:
+        self._pushing = False
+        if self.resume in self._link.on_connected:
+            self._link.on_connected.remove(self.resume)
 
     def _pushed(self, body: memoryview) -> None:
         delivery: Delivery = decode_delivery(body)
@@ -248,15 +295,18 @@ class RemoteConsumer(Generic[Message]):
         while self._buffer:
             message = self._buffer.popleft()
             self._taken.append(message)
-            if len(self._taken) >= max(1, self._ahead // 2) or not self._buffer:
+            lease = message.lease
+            assert lease is not None
+            left_s = lease.deadline_s - self._link.loop.time()
+            if (
+                len(self._taken) >= max(1, self._ahead // 2)
+                or not self._buffer
+                or left_s < lease.visibility_s / 2  # its time begins anew when the server hears of it
+            ):
                 self._say_taken()
             elif self._taken_timer is None:
                 self._taken_timer = self._link.loop.call_later(_TAKEN_S, self._say_taken)
-            lease = message.lease
-            assert lease is not None
-            now_s = self._link.loop.time()
-            if lease.generation == self._link.generation and now_s < lease.deadline_s:
-                lease.deadline_s = max(lease.deadline_s, now_s + lease.visibility_s)
+            if self._link.connected and lease.generation == self._link.generation and left_s > 0:
                 self._keep([message])
                 return message
         return None
@@ -286,7 +336,7 @@ class RemoteConsumer(Generic[Message]):
             elif lease is not None:
                 lost += ids_of(lease, offsets)
         if self._keeper is not None and command != Command.EXTEND:
-            self._keeper.settled(current)
+            self._keeper.settled((lease, offsets) for lease, offsets in grouped.items() if lease is not None)
         for some in _portions(current):
             body = encode(Settle(self._number, [held_by(*one) for one in some], _text(reason), seconds))
             try:
@@ -320,22 +370,28 @@ class RemoteConsumer(Generic[Message]):
             self._keeper.hold(messages)
 
     async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
-        current = [one for one in held if one[0].generation == self._link.generation]
-        for some in _portions(current):
+        assert self._keeper is not None
+        self._keeper.settled([one for one in held if one[0].generation != self._link.generation])
+        for some in _portions([one for one in held if one[0].generation == self._link.generation]):
             body = encode(Settle(self._number, [held_by(*one) for one in some], "", seconds))
-            with contextlib.suppress(PenstockError):  # whoever settles them will hear of it
+            try:
                 await self._link.ask(Command.EXTEND, body)
+            except (LeaseLost, ConsumerNotFound) as error:  # whoever settles them will hear of it
+                lost = error.ids if isinstance(error, LeaseLost) else None
+                self._keeper.settled(some if lost is None else _named(some, lost))
+            except PenstockError:
+                pass  # it is tried again at the next third
 
     def _beat(self) -> None:
         """Say now and then that this client lives, and so its partitions stay its own during long work."""
-        if self._number and self._generation == self._link.generation:
+        if self._is_seated and self._link.connected:
             self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), _ignore)
-        self._beating = self._link.loop.call_later(self._options.session_timeout / 3, self._beat)
+        self._beating = self._link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
 
     async def heartbeat(self) -> None:
         """Say that it is alive."""
-        await self._joined()
-        await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), repeatable=False)
+        await self._joined(self._link.timeout_s)
+        await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self._number)))
 
 
 def _text(reason: object) -> str:
@@ -360,6 +416,15 @@ def _portions(held: list[tuple[Lease, list[int]]]) -> Iterable[list[tuple[Lease,
         yield portion
 
 
+def _named(held: list[tuple[Lease, list[int]]], ids: Iterable[object]) -> list[tuple[Lease, list[int]]]:
+    """Those of the held messages that have one of these ids."""
+    wanted = set(ids)
+    return [
+        (lease, [identity.offset for identity in ids_of(lease, offsets) if identity in wanted])
+        for lease, offsets in held
+    ]
+
+
 def _lost(ids: list[MessageId], asked: int) -> LeaseLost:
     shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
     others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
@@ -371,7 +436,10 @@ def _lost(ids: list[MessageId], asked: int) -> LeaseLost:
 def _tell(acked: asyncio.Future[LeaseLost | None], task: asyncio.Task[None]) -> None:
     if acked.done():
         return
-    error = None if task.cancelled() else task.exception()
+    if task.cancelled():
+        acked.cancel()
+        return
+    error = task.exception()
     if error is None or isinstance(error, LeaseLost):
         acked.set_result(error)
     else:

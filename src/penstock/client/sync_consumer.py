@@ -86,11 +86,10 @@ class ClientConsumer:
             message = await self._remote.next()
             received.extend([] if message is None else [message])
 
-        while True:
+        while not self._remote.closed:
             self._take(take(), received)
-            if not received:
-                return
-            yield received.pop()
+            if received:
+                yield received.pop()
 
     def _take(self, taking: Coroutine[Any, Any, None], received: list[ClientDelivery]) -> None:
         """Wait for messages; if Ctrl-C comes when they are here already, they are given back."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.server")
 _OPEN_REQUESTS_MAX = 2000  # of one connection, beside those that wait for messages; then it is not read from
-_LARGE_BYTES = 1 << 20  # unfinished requests below this are not counted
+_AT_ONCE = 4  # requests of one connection that threads work on: their replies may be large
+_LARGE_BYTES = 1 << 20
+_COUNTED_BYTES = 64 << 10  # unfinished requests below this are not counted
+_CLOSING_S = 5.0  # how long a client may take to hear the last of what was said
+Result = TypeVar("Result")
+Work = tuple[Callable[[], Result], Callable[[Result], None], Callable[[BaseException], None]]
 Handler = Callable[[int, memoryview | bytes], None]
 _names = {int(command): command.name for command in Command}
 
@@ -38,6 +45,10 @@ class Connection(asyncio.BufferedProtocol):
         self._open_requests = 0
         self._reading = True
         self._counted_bytes = 0
+        self._waiting_work: deque[Work[Any]] = deque()
+        self._working = 0
+        self._aborting: asyncio.TimerHandle | None = None
+        self.waiting = 0  # requests that wait for messages
         self.greeted = False
         self.writable = True
         self.closed = False
@@ -65,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
         else:
             self._handle(frames)
-        if self._reader.unfinished_bytes > _LARGE_BYTES or self._counted_bytes:
+        if self._reader.unfinished_bytes > _COUNTED_BYTES or self._counted_bytes:
             self._count_unfinished()
 
     def _handle(self, frames: Sequence[tuple[int, int, memoryview | bytes]]) -> None:
@@ -108,10 +119,13 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.writable = True
         self._pause_or_resume()
-        self.on_writable()
+        self._do_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self._waiting_work.clear()
+        if self._aborting is not None:
+            self._aborting.cancel()
         self._listener.buffered_bytes -= self._counted_bytes
         self._listener.gone(self)
         self.on_closed()
@@ -163,6 +177,40 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed and self._transport is not None:
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
+    # What takes long, or much room.
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client has so much to take already that nothing large is made for it."""
+        return not self.writable or self._working >= _AT_ONCE
+
+    def in_thread(
+        self, work: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Do what may block in a thread, when it is its turn, and go on with its result here."""
+        self._waiting_work.append((work, then, failed))
+        self._start_work()
+
+    def _start_work(self) -> None:
+        while self._waiting_work and not self.is_busy:
+            work, then, failed = self._waiting_work.popleft()
+            try:
+                self._listener.in_thread(work, partial(self._worked, then), partial(self._worked, failed))
+            except Overloaded as error:
+                failed(error)
+            else:
+                self._working += 1
+
+    def _worked(self, then: Callable[[Result], None], result: Result) -> None:
+        self._working -= 1
+        then(result)
+        self._do_more()
+
+    def _do_more(self) -> None:
+        self._start_work()
+        if not self.is_busy:
+            self.on_writable()
+
     @property
     def idle(self) -> bool:
         """Whether nothing is owed to the client."""
@@ -177,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(frame(ERROR, correlation, encode_failure(error)))
         self.flush()
         self._transport.close()
+        self._aborting = self._loop.call_later(_CLOSING_S, self.abort)  # who does not listen is not waited for
 
     def abort(self) -> None:
         """Close at once."""
@@ -211,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count_unfinished(self) -> None:
         held = self._reader.unfinished_bytes
-        counted = held if held > _LARGE_BYTES else 0
+        counted = held if held > _COUNTED_BYTES else 0
         if counted != self._counted_bytes:
             self._listener.buffered_bytes += counted - self._counted_bytes
             self._counted_bytes = counted

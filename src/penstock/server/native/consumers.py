@@ -195,7 +195,7 @@ class Consumers:
 
     def _settle_in_thread(self, command: Command, correlation: int, act: Callable[[], Outcome]) -> None:
         """What may have to copy messages to the dead letters does not keep the loop waiting."""
-        self._listener.in_thread(
+        self._connection.in_thread(
             act, partial(self._settled, command, correlation), partial(self._connection.refuse, correlation)
         )
 

@@ -13,7 +13,7 @@ from penstock.broker.consuming import Consuming, Delivered, Leased, hold_unseen
 from penstock.broker.waiting import Waiter
 from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets
-from penstock.model.errors import InvalidArgument, PenstockError
+from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
 from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.frames import REPLY, Command, frame
@@ -29,6 +29,7 @@ _log = logging.getLogger("penstock.server")
 _REPLY_BYTES = 8 << 20
 _PUSH_BYTES = 1 << 20
 _PUSH_MESSAGES = 1000
+_WAITING_MAX = 10_000  # requests of one connection
 _EMPTY = encode(Delivery([]))
 
 Fetched = tuple["TopicDelivery", list[Pick]]
@@ -81,7 +82,7 @@ class Deliverer:
         self._pushing: Waiter | None = None  # waits for something to push
         self._packing = False  # whether something to push is being read
         self._receiving: dict[int, _Receiving] = {}  # by correlation
-        self._stalled: list[tuple[int, Receive]] = []  # wait until the client takes its replies
+        self._stalled: dict[int, Receive] = {}  # wait until the client takes its replies; by correlation
         self._message_bytes = 256.0  # how long messages have been lately
 
     # When the client asks.
@@ -91,12 +92,17 @@ class Deliverer:
         wanted = self._affordable(whole(1, 1_000_000)(request.max_messages), _REPLY_BYTES)
         wait_s = duration()(request.wait_s)
         visibility_s = optional(duration(0.001))(request.visibility_s)
-        if correlation in self._receiving:
+        if correlation in self._receiving or correlation in self._stalled:
             raise InvalidArgument(f"a RECEIVE with the correlation {correlation} waits already: give each its own")
+        if self._connection.is_busy:
+            self._stalled[correlation] = request
+            return
         waiter = Waiter(self.consuming.seats, wanted, visibility_s, partial(self._wake, correlation))
         with self._engine.lock:
             found = self.consuming.fetch(wanted, visibility_s)
             if found is None and wait_s > 0:
+                if self._connection.waiting >= _WAITING_MAX:
+                    raise Overloaded(f"{_WAITING_MAX:,} requests of this connection wait for messages already")
                 self._engine.deliveries.wait(waiter, self.consuming.seats)
         if found is not None:
             self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
@@ -105,29 +111,39 @@ class Deliverer:
         else:
             timer = self._loop.call_later(min(wait_s, 1e6), self._stop_receiving, correlation)
             self._receiving[correlation] = _Receiving(waiter, timer)
+            self._connection.waiting += 1
             self._connection.end()  # it waits, which is no work
 
     def cancel(self, correlation: int) -> None:
         """The client does not want the reply to a RECEIVE any more, and what it would have got goes to others."""
+        if self._stalled.pop(correlation, None) is not None:
+            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
         self._stop_receiving(correlation)
 
     def _wake(self, correlation: int) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._received, correlation)
 
-    def _received(self, correlation: int) -> None:
+    def _take_waiting(self, correlation: int) -> _Receiving | None:
+        """A request that waits no longer."""
         receiving = self._receiving.pop(correlation, None)
+        if receiving is not None:
+            receiving.timer.cancel()
+            self._connection.waiting -= 1
+            self._connection.begin()
+        return receiving
+
+    def _received(self, correlation: int) -> None:
+        receiving = self._take_waiting(correlation)
         if receiving is None:
             return
-        receiving.timer.cancel()
         waiter = receiving.waiter
-        if not self._connection.writable:
+        if self._connection.is_busy:
             self._give_up(waiter)
             left_s = max(0.0, receiving.timer.when() - self._loop.time())
-            self._stalled.append((correlation, Receive(self._number, waiter.max_messages, left_s, waiter.visibility_s)))
+            self._stalled[correlation] = Receive(self._number, waiter.max_messages, left_s, waiter.visibility_s)
             return
         self._stop_waiting(waiter)
-        self._connection.begin()
         if waiter.picks and waiter.topic is not None:
             self._pack((waiter.topic, waiter.picks), _REPLY_BYTES, partial(self._reply, correlation))
             return
@@ -143,11 +159,9 @@ class Deliverer:
             self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
 
     def _stop_receiving(self, correlation: int) -> None:
-        receiving = self._receiving.pop(correlation, None)
+        receiving = self._take_waiting(correlation)
         if receiving is not None:
-            receiving.timer.cancel()
             self._give_up(receiving.waiter)
-            self._connection.begin()
             self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
 
     def _reply(self, correlation: int, packed: _Packed, error: BaseException | None) -> None:
@@ -159,11 +173,10 @@ class Deliverer:
 
     def go_on(self) -> None:
         """The client takes more."""
-        stalled, self._stalled = self._stalled, []
-        for correlation, request in stalled:
-            self._connection.begin()
+        while self._stalled and not self._connection.is_busy:
+            correlation = next(iter(self._stalled))
             try:
-                self.receive(correlation, request)
+                self.receive(correlation, self._stalled.pop(correlation))
             except PenstockError as error:
                 self._connection.refuse(correlation, error)
         self.push()
@@ -177,7 +190,9 @@ class Deliverer:
 
     def push(self) -> None:
         """Send what there is room for; wait for more where there is nothing."""
-        while self._pushing is None and not self._packing and self._connection.writable and not self.consuming.closed:
+        while (
+            self._pushing is None and not self._packing and not self._connection.is_busy and not self.consuming.closed
+        ):
             room = self._affordable(self._ahead() - self._untaken, _PUSH_BYTES)
             if room <= 0:
                 return
@@ -235,8 +250,17 @@ class Deliverer:
 
     def taken(self, leased: Leased) -> None:
         """The client handed out messages that were pushed: their time begins, and there is room for more."""
-        self._untaken = max(0, self._untaken - leased.count)
-        self.consuming.take(leased)
+        taken = Leased()
+        taken.count = len(leased.unknown)
+        for topic, leases in leased.by_topic.items():
+            taken.by_topic[topic] = [
+                (lease, offsets & lease.unseen)
+                for lease, offsets in leases
+                if lease.consumer == self.consuming.name and lease.unseen is not None
+            ]
+            taken.count += sum(len(offsets) for _, offsets in taken.by_topic[topic])
+        self._untaken = max(0, self._untaken - taken.count)
+        self.consuming.take(taken)
         self.push()
 
     def _give_up_pushing(self, error: BaseException) -> None:
@@ -264,7 +288,7 @@ class Deliverer:
             then(_Packed(), error)
 
         if self.consuming.must_read_segments(*found):
-            self._listener.in_thread(partial(self._read, found, limit_bytes), go_on, stop)
+            self._connection.in_thread(partial(self._read, found, limit_bytes), go_on, stop)
             return
         try:
             packed = self._read(found, limit_bytes)
@@ -321,8 +345,8 @@ class Deliverer:
 
     def close(self) -> Commit | None:
         """Give back what is held, and leave the group."""
-        for correlation in list(self._receiving):
-            self._stop_receiving(correlation)
+        for correlation in (*self._receiving, *self._stalled):
+            self.cancel(correlation)
         waiter, self._pushing = self._pushing, None
         if waiter is not None:
             self._give_up(waiter)

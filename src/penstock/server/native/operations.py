@@ -181,7 +181,7 @@ class Operations:
         return reply
 
     def _reply_from_thread(self, command: Command, correlation: int, work: Callable[[], bytes]) -> None:
-        self._listener.in_thread(
+        self._connection.in_thread(
             work,
             partial(self._connection.reply, command, correlation),
             partial(self._connection.refuse, correlation),

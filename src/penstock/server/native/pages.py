@@ -42,6 +42,8 @@ def read_page(broker: Broker, request: Read) -> Page:
         first_event = 0 if partition.events is None else first_offset(partition.events)
     window = _window(request)
     if request.form == "events":
+        if window.timed:
+            raise InvalidArgument("events are read by their places, not by time")
         if partition.events is None:
             return Page()
         window.start = max(window.start, first_event)

@@ -1,0 +1,238 @@
+"""Publishing: messages get their offsets and are gathered for the next commit, under the state lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import crc32
+
+from penstock.broker.blocks import BatchBlock, SinglesBlock
+from penstock.broker.flow import check_flow
+from penstock.broker.routing import ids_in_order, route
+from penstock.broker.topics import Topic
+from penstock.broker.writing import MESSAGE_BYTES, Writing
+from penstock.journal import Commit
+from penstock.model.batch import Batch, Origin
+from penstock.model.errors import (
+    InvalidArgument,
+    Overloaded,
+)
+from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
+from penstock.model.message import IdRun, Message, MessageId, MessageIds
+from penstock.model.names import check_topic_name
+
+
+class Publishing(Writing):
+    """The part of the engine that takes messages in."""
+
+    def publish(self, topic_name: str, message: Message) -> tuple[MessageId, Commit | None]:
+        """Publish one message; it is merged with the others of its commit."""
+        now_us = self.clock.wall_us()
+        return self.publish_single(topic_name, check_message(message, self.config, now_us), message.partition, now_us)
+
+    def publish_single(
+        self,
+        topic_name: str,
+        single: Single,
+        partition: int | None,
+        now_us: int,
+        producer: str | None = None,
+        sequence: int = 0,
+    ) -> tuple[MessageId, Commit | None]:
+        """Publish one message that was checked; with a producer and a sequence, only once."""
+        size_bytes = single.size_bytes() + MESSAGE_BYTES
+        with self.lock:
+            self._check_writable(size_bytes, now_us)
+            topic = self.catalog.by_name.get(topic_name)
+            if topic is None or topic.deleting or partition is not None:
+                topic = self._topic_to_publish(topic_name, (partition,), now_us)
+            if single.deliver_at_us or topic.config.max_backlog is not None:
+                check_flow(topic, 1, single.deliver_at_us, now_us)
+            if single.dedupe_id is not None:
+                found = self._find_duplicate(topic, single.dedupe_id, now_us)
+                if found is not None:
+                    return MessageId(topic.name, *found), self.journal.latest_commit()
+            if producer is not None and topic.producers is not None:
+                known = topic.producers.find(producer, sequence)
+                if known is not None:
+                    return self._published_before(topic, known, producer, sequence)
+            if partition is None:
+                partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
+            else:
+                partition = int(partition)
+            block, commit = self._singles_block(topic, partition, size_bytes, now_us)
+            identity = MessageId(topic.name, partition, block.add(single, producer, sequence))
+            if producer is not None and topic.producers is not None:
+                topic.producers.keep_to(self.config.max_producers)
+            return identity, commit
+
+    def publish_singles(
+        self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int
+    ) -> tuple[IdRun, Commit] | None:
+        """Publish messages that have nothing but values, each on its own, all to one partition.
+
+        None if one of them may have been published before, or the topic is to be made: then nothing was done, and
+        they are to be published one by one.
+        """
+        size_bytes = sum([len(single.value) for single in singles]) + MESSAGE_BYTES * len(singles)
+        with self.lock:
+            topic = self.catalog.by_name.get(topic_name)
+            if topic is None or topic.deleting:
+                return None
+            if topic.producers is not None and topic.producers.has_any(origins):
+                return None
+            self._check_writable(size_bytes, now_us)
+            if topic.config.max_backlog is not None:
+                check_flow(topic, len(singles), 0, now_us)
+            partition = topic.next_partition()
+            block, commit = self._singles_block(topic, partition, size_bytes, now_us)
+            base = block.add_all(singles, origins)
+            if topic.producers is not None:
+                topic.producers.keep_to(self.config.max_producers)
+            return IdRun(partition, base, len(singles)), commit
+
+    def _singles_block(self, topic: Topic, partition: int, size_bytes: int, now_us: int) -> tuple[SinglesBlock, Commit]:
+        """The block that takes single messages of a partition until the next commit."""
+        log = topic.partitions[partition].messages
+        block = self._open_singles.get(log)
+        if block is not None and self._open_commit is self.journal.gathering.commit:
+            return block, self.journal.grow(size_bytes)
+        self._begin_gathering()
+        block = self._open_singles[log] = SinglesBlock(log, now_us)
+        return block, self.journal.gather(block, size_bytes)
+
+    def publish_many(
+        self,
+        topic_name: str,
+        messages: Iterable[Message | bytes | str],
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> tuple[MessageIds, Commit | None]:
+        """Publish a batch: all of it or nothing is committed, whatever partitions it goes to."""
+        now_us = self.clock.wall_us()
+        intake = check_messages(messages, self.config, now_us)
+        check_producer(intake.batch, producer, sequence)
+        return self.publish_intake(topic_name, intake, now_us)
+
+    def publish_intake(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish a batch that was checked; it knows its producer and sequence."""
+        intake = Intake(intake.batch, intake.partitions, intake.size_bytes + MESSAGE_BYTES * len(intake.batch.values))
+        with self.lock:
+            self._check_writable(intake.size_bytes, now_us)
+            if not intake.batch.values:
+                return MessageIds(check_topic_name(topic_name), []), None
+            topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
+            if intake.batch.deliver_at is not None or topic.config.max_backlog is not None:
+                check_flow(topic, len(intake.batch), max(intake.batch.deliver_at or (0,)), now_us)
+            if intake.batch.producer is not None:
+                return self._publish_once(topic, intake, now_us)
+            if intake.batch.dedupe_ids is not None:
+                return self._publish_new(topic, intake, now_us)
+            if len(topic.partitions) == 1 and intake.partitions is None:
+                return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
+            return self._append_routed(topic, intake, topic.next_partition(), now_us)
+
+    def _append(
+        self, topic: Topic, batch: Batch, size_bytes: int, partition: int, now_us: int
+    ) -> tuple[MessageIds, Commit]:
+        log = topic.partitions[partition].messages
+        self._open_singles.pop(log, None)
+        block = BatchBlock(log, batch, now_us)
+        commit = self.journal.gather(block, size_bytes)
+        return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
+
+    def append_internal(self, topic_name: str, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish what the broker itself has to say; under the state lock, with no limit but the disk's."""
+        self.journal.check_alive()
+        if topic_name not in self.catalog.by_name:
+            self._create(topic_name, self._default_config(topic_name), now_us)
+        topic = self._topic_to_publish(topic_name, (), now_us)
+        size_bytes = sum(map(len, batch.values)) + MESSAGE_BYTES * len(batch)
+        return self._append_routed(topic, Intake(batch, None, size_bytes), topic.next_partition(), now_us)
+
+    def _append_routed(
+        self, topic: Topic, intake: Intake, keyless: int, now_us: int
+    ) -> tuple[MessageIds, Commit | None]:
+        rows = route(topic, intake, keyless)
+        if len(rows) == 1:
+            return self._append(topic, intake.batch, intake.size_bytes, next(iter(rows)), now_us)
+        commit: Commit | None = None
+        runs: list[IdRun] = []
+        for partition, places in rows.items():
+            part = intake.batch.select(places)
+            ids, commit = self._append(topic, part, intake.size_bytes // len(rows), partition, now_us)
+            runs += ids.runs
+        return ids_in_order(topic, runs, rows, len(intake.batch)), commit
+
+    def _publish_once(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish the batch of a producer, or find where it went the first time."""
+        producer, sequence = intake.batch.producer, intake.batch.sequence
+        assert producer is not None
+        known = topic.producers.find(producer, sequence) if topic.producers else None
+        count = len(topic.partitions)
+        keyless = crc32(f"{producer}/{sequence}".encode()) % count if count > 1 else 0
+        if known is None:
+            published = self._append_routed(topic, intake, keyless, now_us)
+            if topic.producers is not None:
+                topic.producers.keep_to(self.config.max_producers)
+            return published
+        rows = route(topic, intake, keyless)
+        if {run.partition: run.count for run in known} != {number: len(places) for number, places in rows.items()}:
+            raise _other_messages(producer, sequence)
+        return ids_in_order(topic, known, rows, len(intake.batch)), self.journal.latest_commit()
+
+    def _published_before(
+        self, topic: Topic, known: list[IdRun], producer: str, sequence: int
+    ) -> tuple[MessageId, Commit | None]:
+        if len(known) > 1 or known[0].count > 1:
+            raise _other_messages(producer, sequence)
+        return MessageId(topic.name, known[0].partition, known[0].base), self.journal.latest_commit()
+
+    def _publish_new(self, topic: Topic, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish those messages of a batch whose dedupe ids are new, once each."""
+        places: list[tuple[int, int] | None] = []
+        new_rows: list[int] = []
+        first_row: dict[str, int] = {}
+        for row, identity in enumerate(intake.batch.dedupe_ids or ()):
+            place = None
+            if identity is not None and identity not in first_row:
+                place = self._find_duplicate(topic, identity, now_us, coming=len(first_row))
+                if place is None:
+                    first_row[identity] = row
+                    new_rows.append(row)
+            elif identity is None:
+                new_rows.append(row)
+            places.append(place)
+        commit = self.journal.latest_commit()
+        if new_rows:
+            asked = None if intake.partitions is None else [intake.partitions[row] for row in new_rows]
+            part = Intake(intake.batch.select(new_rows), asked, intake.size_bytes)
+            ids, commit = self._append_routed(topic, part, topic.next_partition(), now_us)
+            for row, message_id in zip(new_rows, ids, strict=True):
+                places[row] = (message_id.partition, message_id.offset)
+        whole = [
+            places[first_row[identity]] if place is None and identity is not None else place
+            for place, identity in zip(places, intake.batch.dedupe_ids or (), strict=True)
+        ]
+        known = [place for place in whole if place is not None]
+        return MessageIds(topic.name, [IdRun(partition, offset, 1) for partition, offset in known], known), commit
+
+    def _find_duplicate(self, topic: Topic, identity: str, now_us: int, coming: int = 0) -> tuple[int, int] | None:
+        if topic.dedupe is None:
+            return None
+        topic.dedupe.expire(now_us)
+        found = topic.dedupe.find(identity, now_us)
+        if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
+            topic.dedupe.sweep(now_us)
+        if found is None and len(topic.dedupe) + coming >= self.config.max_dedupe_ids:
+            raise Overloaded(
+                f"{topic.name} remembers {len(topic.dedupe)} dedupe ids already (max_dedupe_ids): publish again when "
+                "its dedupe window has moved on"
+            )
+        return found
+
+
+def _other_messages(producer: str, sequence: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"sequence {sequence} of producer {producer!r} was published with other messages; "
+        "a sequence number may only be repeated with the same batch"
+    )
