@@ -83,8 +83,6 @@ else:
             "penstock.model.events": ("Event", "EventKind"),
             "penstock.model.info": (
                 "BrokerStatus",
-    "Client",
-    "ConnectionLost",
                 "GroupInfo",
                 "MemberInfo",
                 "PartitionInfo",

@@ -34,6 +34,7 @@ from penstock.protocol.consuming import (
     rows_of,
     runs_of,
 )
+from penstock.protocol.failures import Failure
 from penstock.protocol.frames import REPLY, Command, FrameReader
 from penstock.protocol.publishing import Publish, Published
 from penstock.protocol.session import Call, Goodbye, Hello, Page, Read, Welcome
@@ -159,7 +160,7 @@ BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {
     Push: (consuming.decode_push, st.builds(Push, numbers, numbers)),
     Delivery: (
         consuming.decode_delivery,
-        st.builds(Delivery, st.lists(rows, max_size=3), numbers, maybe(texts)),
+        st.builds(Delivery, st.lists(rows, max_size=3), numbers, maybe(st.builds(Failure, numbers, texts))),
     ),
     Settle: (
         consuming.decode_settle,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
@@ -16,7 +15,7 @@ from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, Message, MessageId, StoredMessage
 from penstock.model.names import Priority, check_group_name
-from penstock.model.options import duration, optional, whole
+from penstock.model.options import check_limit, check_rate, duration, optional, whole
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
@@ -89,7 +88,7 @@ class Administration:
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
         with Uninterrupted():
-            return list(itertools.islice(delays.list_delayed(self.engine, topic), _check_limit(limit)))
+            return list(itertools.islice(delays.list_delayed(self.engine, topic), check_limit(limit)))
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
@@ -164,7 +163,7 @@ class Administration:
         """The dead letters of a topic, oldest first."""
         found: Iterator[DeadLetter] = dead_letters.list_dead_letters(self._open_engine(), topic)
         chosen = (letter for letter in found if filter is None or filter(letter))
-        return list(itertools.islice(chosen, _check_limit(limit)))
+        return list(itertools.islice(chosen, check_limit(limit)))
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
@@ -183,7 +182,7 @@ class Administration:
 
         Each goes once, also when this is stopped in the middle; `rate` is in messages a second.
         """
-        return dead_letters.redrive(self._open_engine(), topic, filter, to, _check_rate(rate), dry_run)
+        return dead_letters.redrive(self._open_engine(), topic, filter, to, check_rate(rate), dry_run)
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good; how many."""
@@ -213,10 +212,10 @@ class Administration:
         place = (self._open_engine(), topic, window, partition)
         if isinstance(to, str):
             with Uninterrupted():
-                return replay.replay_to_group(*place, to, filter, _check_rate(rate))
+                return replay.replay_to_group(*place, to, filter, check_rate(rate))
         if not callable(to):
             raise InvalidArgument(f"{to!r} is not the name of a group and not a function")
-        return replay.replay_to_function(*place, to, filter, _check_rate(rate))
+        return replay.replay_to_function(*place, to, filter, check_rate(rate))
 
     def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
@@ -231,15 +230,3 @@ class Administration:
 
 def _identity(identity: MessageId | str) -> MessageId:
     return MessageId.parse(str(identity))  # one that was made by hand is checked too
-
-
-def _check_limit(limit: object) -> int | None:
-    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and 0 <= limit <= sys.maxsize):
-        return limit
-    raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")
-
-
-def _check_rate(rate: object) -> float | None:
-    if rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e9):
-        return rate
-    raise InvalidArgument(f"{rate!r} is not a rate: give messages a second, more than 0")

@@ -21,7 +21,7 @@ from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, Pens
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import check_group_name, check_topic_name
 from penstock.model.options import duration, whole
-from penstock.model.units import Duration, Time, parse_duration
+from penstock.model.units import Duration, Time, due_time_us, parse_duration
 from penstock.segments.window import Rows
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ class Consuming(Generic[Message]):
             [(lease, offsets)],
             lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, reason, None, outcome),
         )
+        if self._deliveries.dying:
+            bury(self._engine)
 
     def give_back(self, delivery: TopicDelivery, picks: list[Pick]) -> None:
         """Whoever they were taken for has gone."""
@@ -290,7 +292,8 @@ class Consuming(Generic[Message]):
         self, messages: Iterable[Message] | Leased, reason: str, delay: Duration | None
     ) -> tuple[Commit | None, LeaseLost | None]:
         """They could not be processed."""
-        now, delay_s = self._deliveries.now(), None if delay is None else parse_duration(delay)
+        now = self._deliveries.now()
+        delay_s = None if delay is None else (due_time_us(delay, None, now.wall_us) - now.wall_us) / 1_000_000
         text = _check_reason(reason)
         return self._settle(
             messages,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +26,7 @@ from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
+from penstock.model.options import check_limit
 from penstock.model.units import Duration, Time, parse_time_us
 from penstock.segments.window import Window
 from penstock.storage import FileStorage, Storage
@@ -140,8 +140,7 @@ class Broker(Administration):
         `offset` skips what is before it; `from_time` and `to_time` bound a window of time (the first inside, the
         second outside). `include_deleted` also finds what retention moved to the archive.
         """
-        if limit is not None and (not isinstance(limit, int) or not 0 <= limit <= sys.maxsize):
-            raise InvalidArgument(f"{limit!r} is not a limit: give a whole number of messages")
+        check_limit(limit)
         window = _window(offset, from_time, to_time)
         readers = self._readers(topic, partition, include_deleted)
         messages = itertools.chain.from_iterable(reader.messages(window) for reader in readers)

@@ -7,6 +7,7 @@ from zlib import crc32
 
 from penstock.broker.blocks import BatchBlock, SinglesBlock
 from penstock.broker.flow import check_flow
+from penstock.broker.memory import ProducerHistories
 from penstock.broker.routing import ids_in_order, route
 from penstock.broker.topics import Topic
 from penstock.broker.writing import MESSAGE_BYTES, Writing
@@ -19,6 +20,8 @@ from penstock.model.errors import (
 from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
+
+_NO_PRODUCERS = ProducerHistories()
 
 
 class Publishing(Writing):
@@ -78,7 +81,7 @@ class Publishing(Writing):
             topic = self.catalog.by_name.get(topic_name)
             if topic is None or topic.deleting:
                 return None
-            if topic.producers is not None and topic.producers.has_any(origins):
+            if (topic.producers or _NO_PRODUCERS).has_any(origins):
                 return None
             self._check_writable(size_bytes, now_us)
             if topic.config.max_backlog is not None:

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.replaying import Replaying
-from penstock.model.errors import InvalidArgument
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
+from penstock.model.options import check_limit
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
@@ -249,10 +249,3 @@ class AsyncClientAdministration:
 
 
 _MOMENT: Any = datetime | None
-
-
-def check_limit(limit: object) -> int | None:
-    """The limit itself, when it may be one."""
-    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
-        return limit
-    raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")

@@ -21,7 +21,7 @@ from penstock.model.events import Event
 from penstock.model.info import TopicInfo
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority, check_group_name, check_topic_name
-from penstock.model.options import duration, optional, whole, yes_or_no
+from penstock.model.options import check_limit, duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration, parse_time_us
 from penstock.protocol.consuming import Subscribe
 from penstock.protocol.frames import Command
@@ -223,8 +223,7 @@ class AsyncClient(AsyncClientAdministration):
         include_deleted: bool = False,
     ) -> AsyncIterator[StoredMessage]:
         """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise InvalidArgument(f"{limit!r} is not a limit: give a whole number of messages")
+        check_limit(limit)
         request = _read_request(topic, offset, from_time, to_time)
         request.include_deleted, request.limit = include_deleted, limit
         async for page in self.pages(request, partition):

@@ -156,10 +156,11 @@ class Publisher:
         sequence: int | None = None,
         repeatable: bool = True,
     ) -> None:
+        own = producer is None or sequence is None
         if producer is None or sequence is None:
             self._sequence += 1
             producer, sequence = self._producer, self._sequence
-        body, count = encode_publish(topic, messages, self._link.limits, producer, sequence)
+        body, count = encode_publish(topic, messages, self._link.limits, producer, sequence, own)
         number = self._requests = self._requests + 1
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:

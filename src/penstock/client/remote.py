@@ -41,6 +41,7 @@ from penstock.protocol.consuming import (
     decode_subscribed,
     encode,
 )
+from penstock.protocol.failures import error_of
 from penstock.protocol.frames import Command
 
 _WINDOW = 100
@@ -285,7 +286,7 @@ class RemoteConsumer(Generic[Message]):
     def _pushed(self, body: memoryview) -> None:
         delivery: Delivery = decode_delivery(body)
         if delivery.error is not None:
-            self._broken = PenstockError(f"the subscription ended: {delivery.error}")
+            self._broken = error_of(delivery.error)
         self._ahead = delivery.ahead
         self._buffer.extend(self._messages(delivery.rows))
         self._arrived.set()

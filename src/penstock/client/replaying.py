@@ -9,6 +9,7 @@ from typing import Any
 from penstock.client.received import messages_of
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
+from penstock.model.options import check_rate
 from penstock.model.units import Time, parse_time_us
 from penstock.protocol.consuming import runs_of
 from penstock.protocol.session import Page, Read
@@ -38,13 +39,11 @@ class Replaying:
             raise InvalidArgument("the window of the replay ends before it begins")
         if not isinstance(to, str) and not callable(to):
             raise InvalidArgument(f"{to!r} is not the name of a group and not a function")
-        if rate is not None and not (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e9):
-            raise InvalidArgument(f"{rate!r} is not a rate: give messages a second, more than 0")
         self.request = Read(topic, 0, start or 0, end, from_us, to_us, replay=True)
         self.partition = partition
         self._function = None if isinstance(to, str) else to
         self._filter = filter
-        self._rate = rate
+        self._rate = check_rate(rate)
         self._started_s = time.monotonic()
         self._offsets: dict[int, list[int]] = {}
         self.count = 0

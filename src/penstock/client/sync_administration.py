@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.client.administration import LetterChoice, check_limit
+from penstock.client.administration import LetterChoice
 from penstock.client.loop import LoopThread
 from penstock.client.replaying import Replaying
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
+from penstock.model.options import check_limit
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time

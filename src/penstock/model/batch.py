@@ -162,7 +162,7 @@ def decode_payload(payload: bytes) -> Payload:
     """Keys, values and headers from what `encode_payload` wrote; raises InvalidArgument where it is nothing of it."""
     try:
         keys, values, headers = _decode_payload(payload)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"the payload is not msgpack of [keys, values, headers]: {error}") from error
     for name, column in (("keys", keys), ("headers", headers)):
         if column is not None and len(column) != len(values):

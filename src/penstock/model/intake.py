@@ -17,6 +17,7 @@ from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size
 
 DEDUPE_ID_BYTES_MAX = 1024
 PRODUCER_BYTES_MAX = 1024
+BATCH_MESSAGES_MAX = 1_000_000
 _SIMPLE_DELAY_S = 1e9
 
 
@@ -84,6 +85,7 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
     if isinstance(messages, bytes | str):
         raise InvalidArgument(f"a batch is a list of messages, not one {type(messages).__name__}: use publish")
     rows = messages if isinstance(messages, list) else list(messages)
+    _check_count(len(rows))
     if list(map(type, rows)).count(bytes) == len(rows):
         values = list(cast("list[bytes]", rows))  # a copy: it is encoded later
         intake = Intake(Batch(values), None, sum(map(len, values)))
@@ -103,6 +105,7 @@ def check_columns(
     """A batch that comes as columns, of which the types are right: everything else is checked."""
     keys, values, headers = payload
     count = len(values)
+    _check_count(count)
     size_bytes = sum(map(len, values))
     batch = Batch(values)
     if size_bytes > limits.max_value_bytes and max(map(len, values)) > limits.max_value_bytes:
@@ -135,6 +138,11 @@ def check_columns(
     if size_bytes > limits.max_batch_bytes:
         raise LimitExceeded(_too_large("the batch", size_bytes, "max_batch_bytes", limits.max_batch_bytes))
     return Intake(batch, None, size_bytes)
+
+
+def _check_count(count: int) -> None:
+    if count > BATCH_MESSAGES_MAX:
+        raise LimitExceeded(f"the batch has {count:,} messages; the limit is {BATCH_MESSAGES_MAX:,}")
 
 
 def check_producer(batch: Batch, producer: object, sequence: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -124,3 +125,17 @@ def text(value: object) -> str:
     if isinstance(value, str | os.PathLike) and str(value):
         return str(value)
     raise InvalidArgument(f"{value!r} is not a path")
+
+
+def check_limit(limit: object) -> int | None:
+    """How many at most, or None for all of them."""
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and 0 <= limit <= sys.maxsize):
+        return limit
+    raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")
+
+
+def check_rate(rate: object) -> float | None:
+    """So many messages a second, or None for as fast as it goes."""
+    if rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0.001 <= rate < 1e9):
+        return rate
+    raise InvalidArgument(f"{rate!r} is not a rate: give messages a second, 0.001 or more")

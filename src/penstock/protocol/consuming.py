@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.model.batch import Batch
 from penstock.protocol.decoding import decoder
+from penstock.protocol.failures import Failure
 
 
 class Subscribe(msgspec.Struct):
@@ -76,7 +77,7 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
     rows: list[Rows]
     ahead: int = 0
     """How many messages the server will push before some are taken: few while there are lanes."""
-    error: str | None = None
+    error: Failure | None = None
     """Why nothing more is pushed, where that is so."""
 
 

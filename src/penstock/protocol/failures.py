@@ -51,15 +51,20 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = decoder(Failure)
 
 
-def encode_failure(error: BaseException) -> bytes:
-    """An error as the body of a frame."""
+def failure_of(error: BaseException) -> Failure:
+    """An error as it is sent."""
     for kind in type(error).__mro__:
         code = _BY_CLASS.get(kind)
         if code is not None:
             ids = error.ids if isinstance(error, LeaseLost) else ()
             known = [identity for identity in ids if isinstance(identity, MessageId)]
-            return _encode(Failure(code, _text(str(error)), known))
-    return _encode(Failure(UNKNOWN, _text(f"the server failed at this request: {error}")))
+            return Failure(code, _text(str(error)), known)
+    return Failure(UNKNOWN, _text(f"the server failed at this request: {error}"))
+
+
+def encode_failure(error: BaseException) -> bytes:
+    """An error as the body of a frame."""
+    return _encode(failure_of(error))
 
 
 def decode_failure(body: bytes | memoryview) -> PenstockError:
@@ -68,6 +73,11 @@ def decode_failure(body: bytes | memoryview) -> PenstockError:
         failure = _decode(body)
     except msgspec.MsgspecError as error:
         return ProtocolError(f"an error came that cannot be read: {error}")
+    return error_of(failure)
+
+
+def error_of(failure: Failure) -> PenstockError:
+    """What was sent, as an error."""
     kind = _CODES.get(failure.code, PenstockError)
     if kind is LeaseLost:
         return LeaseLost(failure.message, tuple(failure.ids))

@@ -130,8 +130,10 @@ class FrameReader:
         else:
             self._needed = HEADER_BYTES
         self._start, held = place, end - place
-        if filled and not held and len(view) < _KEPT_BYTES:
-            self._view, self._start, self._end = memoryview(bytearray(2 * len(view))), 0, 0
+        if filled and len(view) < _KEPT_BYTES:  # more would have come
+            self._view = memoryview(bytearray(2 * len(view)))
+            self._view[:held] = view[place:end]
+            self._start, self._end = 0, held
         elif len(view) > max(_KEPT_BYTES, 4 * held):  # it was for a large frame that is gone
             self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * held)))
             self._view[:held] = view[place:end]

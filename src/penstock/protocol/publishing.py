@@ -69,13 +69,19 @@ def encode_publish(
     limits: BrokerConfig,
     producer: str | None = None,
     sequence: int = 0,
+    own: bool = True,
 ) -> tuple[bytes, int]:
-    """The body of a request, and how many messages it holds; what can be checked here is checked here."""
+    """The body of a request, and how many messages it holds; what can be checked here is checked here.
+
+    A producer that is the client's `own`, and not its user's, is left out where dedupe ids do its work.
+    """
     rows = messages if isinstance(messages, list | bytes | str) else list(messages)
     if len(rows) == 1 and isinstance(rows[0], Message):
         check_message(rows[0], limits, 0)  # what is wrong with it is no matter of a batch
     batch, partitions, _ = check_messages(rows, limits, 0)  # at time 0, so that delays stay as long as they are
     payload = batch.encode_payload()
+    if not own:
+        check_producer(batch, producer, sequence)
     fields: list[object] = [topic, payload, None if batch.dedupe_ids is not None else producer, sequence]
     if batch.deliver_at is not None or batch.expires_at is not None or partitions or batch.dedupe_ids is not None:
         delays, times = _times(rows, batch.deliver_at)

@@ -16,6 +16,7 @@ from penstock.delivery.offsets import Offsets
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
 from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
+from penstock.protocol.failures import failure_of
 from penstock.protocol.frames import REPLY, Command, frame
 from penstock.server.native.sizes import fitting
 
@@ -241,8 +242,18 @@ class Deliverer:
         if packed.rows:
             data = frame(Command.DELIVER, self._number, encode(Delivery(packed.rows, self._ahead())))
             self._connection.begin()
-            self._listener.commits.reply_after(packed.commit, self._connection, [0], data)
+            self._listener.commits.reply_after(packed.commit, self, [packed.leased.count], data)
         self._loop.call_soon(self.push)
+
+    def answer(self, reply: bytes, requests: int = 1) -> None:
+        """What was to be committed with a push is: it goes out."""
+        self._connection.answer(reply, requests)
+
+    def refuse(self, correlation: int, error: BaseException) -> None:
+        """The acks of a push could not be committed: so many messages were not pushed after all."""
+        self._connection.end()
+        self._untaken -= correlation
+        self._give_up_pushing(error)
 
     def _ahead(self) -> int:
         """How many messages may be on the way: few while there are lanes, which must not be overtaken."""
@@ -267,7 +278,7 @@ class Deliverer:
         """Nothing more can be pushed: a RECEIVE hears the reason, and so does whoever waits for a push."""
         self._window = 0
         _log.warning("a subscription ended: %s", error, extra={"consumer": self.consuming.name})
-        self._connection.send(frame(Command.DELIVER, self._number, encode(Delivery([], 0, str(error)))))
+        self._connection.send(frame(Command.DELIVER, self._number, encode(Delivery([], 0, failure_of(error)))))
 
     # Both.
 

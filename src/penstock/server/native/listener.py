@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import penstock
@@ -17,6 +16,7 @@ from penstock.server.native.connection import Connection
 from penstock.server.native.session import Session
 from penstock.server.native.singles import Singles
 from penstock.server.settings.options import ServerConfig
+from penstock.server.threads import RequestThreads
 
 _log = logging.getLogger("penstock.server")
 _THREADS = 16
@@ -39,7 +39,7 @@ class NativeListener:
         self.connections: set[Connection] = set()
         self.buffered_bytes = 0
         self._unflushed: list[Connection] = []
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-request")
+        self._threads = RequestThreads(_THREADS)
         self._in_threads = 0
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class NativeListener:
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
 
 
 def _is_idle(connection: Connection) -> bool:

@@ -71,10 +71,7 @@ class Singles:
     def _publish(self, topic: str, gathering: _Gathering) -> None:
         now_us = self._engine.clock.wall_us()
         try:
-            repeated = _may_repeat(gathering.origins)
-            published = (
-                None if repeated else self._engine.publish_singles(topic, gathering.singles, gathering.origins, now_us)
-            )
+            published = self._engine.publish_singles(topic, gathering.singles, gathering.origins, now_us)
         except PenstockError as error:
             for connection, correlation in gathering.requests:
                 connection.refuse(correlation, error)
@@ -126,13 +123,3 @@ class Singles:
             return
         reply = published_single(correlation, identity.partition, identity.offset)
         self._listener.commits.reply_after(commit, connection, [correlation], reply)
-
-
-def _may_repeat(origins: list[Origin]) -> bool:
-    """Whether the sequences of a producer do not only grow: one of them may be there twice."""
-    following: dict[str, int] = {}
-    for _, producer, sequence, count in origins:
-        if sequence < following.get(producer, 0):
-            return True
-        following[producer] = sequence + count
-    return False
