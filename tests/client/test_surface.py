@@ -19,7 +19,7 @@ EXTRA = {
     AsyncClient: {
         *("flush", "publish_soon", "ping", "closed"),
         *("call", "join", "link", "pages", "partitions", "publisher"),
-        *("letter_pages", "redrive_chosen", "purge_chosen", "replay_pages", "end_replay"),
+        *("message_pages", "event_pages", "letter_pages", "redrive_chosen", "purge_chosen", "replay_pages", "end_replay"),
     },
     ClientConsumer: {"ack_one"},
     AsyncClientConsumer: {"remote"},

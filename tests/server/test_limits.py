@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -442,6 +443,30 @@ def test_R6_a_request_in_tiny_pieces_is_a_request(server: Running) -> None:
         for byte in data:
             raw.socket.sendall(bytes([byte]))
         assert raw.receive()[:2] == (Command.PUBLISH | REPLY, 5)
+
+
+def test_R6_clients_that_never_pause_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None:
+    batch = frame(Command.PUBLISH, 1, encode(["t", b"\x93\xc0\x92\xc4\x01x\xc4\x01y\xc0"])) * 200
+    running = Running(tmp_path)
+    with running as server:
+        raws = [Raw(server.port) for _ in range(4)]
+
+        def flood(raw: Raw) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    raw.socket.sendall(batch)
+
+        threads = [threading.Thread(target=flood, args=(raw,)) for raw in raws]
+        threads += [threading.Thread(target=raw.ended) for raw in raws]
+        for thread in threads:
+            thread.start()
+        until(lambda: server.broker.topics() and server.broker.topics()[0].partitions[0].end_offset > 1000)
+        started_s = time.monotonic()
+    assert time.monotonic() - started_s < 8, "it does not wait for the end of the grace"
+    for thread in threads:
+        thread.join()
+    for raw in raws:
+        raw.close()
 
 
 # Many at once.

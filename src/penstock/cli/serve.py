@@ -51,6 +51,8 @@ def serve(
     * 2: wrong usage or configuration
 
     * 3: another broker has the directory, or the port is taken
+
+    * 130, 143: a second Ctrl-C or SIGTERM ended it before it had finished
     """
     from penstock.server.config import ConfigError, load_config
 

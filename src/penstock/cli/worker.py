@@ -34,7 +34,7 @@ def worker(
         str | None, typer.Option(metavar="HOST:PORT", help="Work with this server instead of the worker's own.")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What proves to it who you are, instead of the worker's own.")
+        str | None, typer.Option(metavar="TEXT", help="A token for the server, instead of the worker's own.")
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Work on this data directory instead.")

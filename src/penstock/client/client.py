@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -223,13 +225,26 @@ class AsyncClient(AsyncClientAdministration):
         include_deleted: bool = False,
     ) -> AsyncIterator[StoredMessage]:
         """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
-        check_limit(limit)
+        pages = self.message_pages(topic, partition, offset, from_time, to_time, limit, include_deleted)
+        async for messages in pages:
+            for message in messages:
+                yield message
+
+    async def message_pages(
+        self,
+        topic: str,
+        partition: int | None,
+        offset: int | None,
+        from_time: Time | None,
+        to_time: Time | None,
+        limit: int | None,
+        include_deleted: bool,
+    ) -> AsyncIterator[list[StoredMessage]]:
+        """As `read`, many messages at a time."""
         request = _read_request(topic, offset, from_time, to_time)
-        request.include_deleted, request.limit = include_deleted, limit
+        request.include_deleted, request.limit = include_deleted, check_limit(limit)
         async for page in self.pages(request, partition):
-            for rows in page.rows:
-                for message in messages_of(rows, StoredMessage):
-                    yield message
+            yield [message for rows in page.rows for message in messages_of(rows, StoredMessage)]
 
     async def read_arrow(
         self,
@@ -253,9 +268,14 @@ class AsyncClient(AsyncClientAdministration):
 
     async def events(self, topic: str, partition: int | None = None) -> AsyncIterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
-        async for page in self.pages(Read(topic, 0, form="events"), partition):
-            for event in page.events:
+        async for events in self.event_pages(topic, partition):
+            for event in events:
                 yield event
+
+    async def event_pages(self, topic: str, partition: int | None) -> AsyncIterator[list[Event]]:
+        """As `events`, many at a time."""
+        async for page in self.pages(Read(topic, 0, form="events"), partition):
+            yield page.events
 
     async def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]:
         """Everything that a request asks for, page by page, of one partition or of all."""
@@ -310,9 +330,9 @@ class AsyncClient(AsyncClientAdministration):
 
     async def ping(self) -> float:
         """Ask the server whether it is there; how many seconds the answer took."""
-        started_s = self.link.loop.time()
+        started_s = time.perf_counter()
         await self.link.ask(Command.PING, encode(None), repeatable=True)
-        return self.link.loop.time() - started_s
+        return time.perf_counter() - started_s
 
     async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
         """Call an operation of the broker by its name."""
@@ -385,6 +405,6 @@ def _plain(value: object) -> object:
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, MessageId):
+    if isinstance(value, MessageId | os.PathLike):
         return str(value)
     return value

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from penstock.protocol.frames import BROKEN, FrameReader
+from penstock.protocol.frames import BROKEN, FrameReader, ProtocolError
 
 _FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
 
@@ -39,7 +39,7 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_s = self._loop.time()
         for command, correlation, body in self._reader.received(nbytes):
             if command == BROKEN:
-                self.abort(self._reader.problem(body))
+                self.abort(ProtocolError(f"what came is no frame of the native protocol: {bytes(body)!r}"))
                 return
             self._on_frame(command, correlation, body)
 

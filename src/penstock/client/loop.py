@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from penstock.model.errors import BrokerClosed
 
 Result = TypeVar("Result")
-_AT_ONCE = 1000
 WAITS_HERE = "a plain client cannot wait inside its own callbacks: use penstock.aio there"
 
 
@@ -75,16 +74,11 @@ class LoopThread:
         if os.getpid() != self._process:
             raise BrokerClosed("this is a forked process, and the client belongs to its parent: connect anew")
 
-    def iterate(self, items: AsyncIterator[Result], at_once: int = _AT_ONCE) -> Iterator[Result]:
-        """Iterate here over what comes there, some items at a time."""
+    def iterate(self, items: AsyncIterator[Result]) -> Iterator[Result]:
+        """Iterate here over what comes there."""
 
         async def take() -> list[Result]:
-            taken: list[Result] = []
-            async for item in items:
-                taken.append(item)
-                if len(taken) == at_once:
-                    break
-            return taken
+            return [item] if (item := await anext(items, None)) is not None else []
 
         while taken := self.wait(take()):
             yield from taken

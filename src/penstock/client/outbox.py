@@ -43,12 +43,12 @@ class Outbox:
                     self._waiting -= 1
             if self._closed:
                 raise BrokerClosed("the client is closed")
-            if not self._calling:
-                self._loop.call(self._take)
-                self._calling = True
+            calling, self._calling = self._calling, True
             self._handed.append((topic, message, report))
             self._unreported += 1
             self._unreported_bytes += size_bytes
+            if not calling:
+                self._loop.call(self._take)  # last: it may take the message at once
         report.add_done_callback(partial(self._reported, size_bytes))
         return report
 
@@ -63,9 +63,12 @@ class Outbox:
                 self._less.notify()
 
     def _take(self) -> None:
-        self._calling = False  # before looking: what is handed over from now on calls again
-        while self._handed:
-            self._publisher.add(*self._handed.popleft())
+        with self._less:  # what is handed over from now on calls again
+            self._calling = False
+            handed = list(self._handed)
+            self._handed.clear()
+        for topic, message, report in handed:
+            self._publisher.add(topic, message, report)
 
     async def flush(self) -> None:
         """Send what waits; return when everything is answered."""

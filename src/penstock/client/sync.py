@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -150,17 +151,8 @@ class Client(ClientAdministration):
         include_deleted: bool = False,
     ) -> Iterator[StoredMessage]:
         """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
-        return self._loop.iterate(
-            self._client.read(
-                topic,
-                partition,
-                offset=offset,
-                from_time=from_time,
-                to_time=to_time,
-                limit=limit,
-                include_deleted=include_deleted,
-            )
-        )
+        pages = self._client.message_pages(topic, partition, offset, from_time, to_time, limit, include_deleted)
+        return itertools.chain.from_iterable(self._loop.iterate(pages))
 
     def read_arrow(
         self,
@@ -181,7 +173,7 @@ class Client(ClientAdministration):
 
     def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
-        return self._loop.iterate(self._client.events(topic, partition))
+        return itertools.chain.from_iterable(self._loop.iterate(self._client.event_pages(topic, partition)))
 
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""

@@ -127,7 +127,7 @@ class ClientAdministration:
         if filter is None:
             return self._loop.wait(self._client.dead_letters(topic, limit=limit))
         check_limit(limit)
-        letters = itertools.chain.from_iterable(self._loop.iterate(self._client.letter_pages(topic, None), 1))
+        letters = itertools.chain.from_iterable(self._loop.iterate(self._client.letter_pages(topic, None)))
         return list(itertools.islice((letter for letter in letters if filter(letter)), limit))
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
@@ -168,7 +168,7 @@ class ClientAdministration:
     ) -> int:
         """A window of the past once more; a function is called here, in this thread."""
         replaying = Replaying(topic, to, from_time, to_time, from_offset, to_offset, partition, filter, rate)
-        for page in self._loop.iterate(self._client.replay_pages(replaying), 1):
+        for page in self._loop.iterate(self._client.replay_pages(replaying)):
             for message in replaying.chosen(page):
                 time.sleep(replaying.ahead_s())
                 replaying.take(message)

@@ -21,7 +21,7 @@ VERSION = 1
 HEADER = struct.Struct(">BBII")
 HEADER_BYTES = HEADER.size
 CORRELATION_MAX = 0xFFFF_FFFF
-_FIRST_BYTES = 64 << 10
+_FIRST_BYTES = 16 << 10
 _KEPT_BYTES = 1 << 20
 _pack, _unpack_from = HEADER.pack, HEADER.unpack_from
 

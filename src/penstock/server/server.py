@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from penstock.server.settings.options import ServerConfig
 from penstock.storage import FileStorage
 
 _log = logging.getLogger("penstock.server")
+_IMPATIENT_S = 0.5  # a second signal later than this after the first one is meant as such
 
 
 class Server:
@@ -70,8 +72,16 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
     """Run a server until SIGINT or SIGTERM; SIGHUP has it take the topic defaults of the configuration anew."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    first_s: list[float] = []
+
+    def stop(number: int) -> None:
+        if first_s and loop.time() - first_s[0] > _IMPATIENT_S:
+            os._exit(128 + number)  # somebody does not want to wait; what was acknowledged is on disk
+        first_s.append(loop.time())
+        stopping.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop, number)
     async with Server(config) as server:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, reload)
         on_ready(server)
@@ -79,8 +89,6 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
         gc.freeze()  # what is here now stays: the collector need not look at it again
         await stopping.wait()
         _log.info("stopping")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # a second one ends it at once
     _log.info("stopped")
 
 

@@ -48,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_work: deque[Work[Any]] = deque()
         self._working = 0
         self._aborting: asyncio.TimerHandle | None = None
+        self._is_deaf = False
         self.waiting = 0  # requests that wait for messages
         self.greeted = False
         self.writable = True
@@ -71,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
+        if self._is_deaf:
+            return
         frames = self._reader.received(nbytes)
         if self._unhandled:
             self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
@@ -231,6 +234,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def take_no_more(self) -> None:
+        """Read on, so that nothing is cut off, but handle nothing: clients will repeat it, or hear of the end."""
+        self._is_deaf = True
+        self._unhandled.clear()
 
     def say_goodbye(self, reason: str) -> None:
         """The server is about to close."""

@@ -135,6 +135,7 @@ class NativeListener:
             self._sweeping.cancel()
         for connection in list(self.connections):
             connection.say_goodbye("the server is stopping")
+            connection.take_no_more()
         deadline_s = self.loop.time() + grace_s
         while self.loop.time() < deadline_s:
             if not self.commits and not self._in_threads and all(map(_is_idle, self.connections)):
