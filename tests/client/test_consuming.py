@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_Q2_cancelling_receive_gives_messages_back(server: Running) -> None:
             async with await client.consumer("t", "g") as consumer:
                 for _ in range(20):
                     receiving = asyncio.create_task(consumer.receive(5, wait=30))
-                    await soon(lambda: server.broker.engine.catalog.by_name["t"].delivery.desks["g"].waiters)
+                    await soon(server.waiters)
                     publishing = asyncio.create_task(client.publish("t", "x"))
                     receiving.cancel()  # somewhere between the request and the reply
                     with pytest.raises(asyncio.CancelledError):
@@ -56,7 +57,7 @@ def test_Q2_cancelling_receive_gives_messages_back(server: Running) -> None:
                     message = (await soon_received(consumer, 1))[0]
                     await message.ack()
                 assert (await client.group("t", "g")).members[0].in_flight == 0
-            assert not server.broker.engine.catalog.by_name["t"].delivery.desks["g"].waiters
+            assert not server.waiters()
 
     run(main())
 
@@ -90,8 +91,9 @@ def test_a_seat_that_is_cancelled_while_it_is_taken_is_left_again(server: Runnin
 
 def test_ctrl_c_in_a_receive_that_waits_ends_it_and_loses_nothing(server: Running) -> None:
     program = """
-import sys
+import signal, sys
 from penstock.client import Client
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 with Client(sys.argv[1]) as client, client.consumer("t", "g", visibility_timeout=600) as consumer:
     print("ready", flush=True)
     try:
@@ -103,12 +105,7 @@ with Client(sys.argv[1]) as client, client.consumer("t", "g", visibility_timeout
 """
     with Client(server.address) as client:
         for number in range(4):
-            child = subprocess.Popen(
-                [sys.executable, "-c", program, server.address],
-                stdout=subprocess.PIPE,
-                text=True,
-                preexec_fn=_catchable,
-            )
+            child = subprocess.Popen([sys.executable, "-c", program, server.address], stdout=subprocess.PIPE, text=True)
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
             if number:
@@ -119,10 +116,6 @@ with Client(sys.argv[1]) as client, client.consumer("t", "g", visibility_timeout
             child.stdout.close()
             assert child.wait(30) == 0
         assert len(client.consumer("t", "g").receive(10, wait=5)) == 3
-
-
-def _catchable() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_ctrl_c_at_any_moment_of_a_plain_receive_leaves_no_lease_behind(server: Running, client: Client) -> None:
@@ -211,16 +204,23 @@ def test_Q4_a_lost_lease_raises_LeaseLost_with_the_ids(server: Running, client: 
         received = consumer.receive(5)
         consumer.extend(received[2:4], 60)
         until(lambda: group(server).leased == 2)
-        with pytest.raises(penstock.LeaseLost, match="not leased.*the other 2 are settled") as lost:
+        with pytest.raises(penstock.LeaseLost, match=r"not leased.*the other 2 are settled") as lost:
             consumer.ack(received)
         assert set(lost.value.ids) == {received[n].id for n in (0, 1, 4)}
         with pytest.raises(penstock.LeaseLost) as lost:
             received[0].ack()
         assert lost.value.ids == (received[0].id,)
         received[2].ack()
-        for act in ("extend", "release", "fail", "kill"):
+        late = received[1]
+        acts: list[Callable[[], object]] = [
+            lambda: late.extend(1),
+            late.release,
+            lambda: late.fail("x"),
+            lambda: late.kill("x"),
+        ]
+        for act in acts:
             with pytest.raises(penstock.LeaseLost):
-                getattr(received[1], act)(*{"extend": [1], "fail": ["x"], "kill": ["x"]}.get(act, []))
+                act()
     assert group(server).acked == 2
 
 
@@ -295,7 +295,7 @@ def test_a_loop_ends_when_its_consumer_or_client_is_closed(server: Running) -> N
 
             thread = threading.Thread(target=loop)
             thread.start()
-            until(lambda: server.broker.engine.catalog.by_name["t"].delivery.desks["g"].waiters)
+            until(server.waiters)
             (client if close_client else consumer).close()
             assert ended.wait(30)
             thread.join()
@@ -478,33 +478,23 @@ def test_a_closed_client_says_so_whatever_is_asked_of_it(server: Running) -> Non
 
 
 def test_closing_while_threads_are_at_work_leaves_nobody_waiting(server: Running) -> None:
+    def work(act: Callable[[], object], outcomes: list[BaseException]) -> None:
+        try:
+            while True:
+                act()
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            outcomes.append(error)
+
     for _ in range(5):
         client = Client(server.address)
         consumer = client.consumer("t", "g")
         outcomes: list[BaseException] = []
 
-        def publish(client: Client = client, outcomes: list[BaseException] = outcomes) -> None:
-            try:
-                while True:
-                    client.publish("t", "x")
-            except BaseException as error:  # noqa: BLE001 - looked at below
-                outcomes.append(error)
+        def receive(consumer: Any = consumer) -> None:
+            consumer.ack(consumer.receive(5, wait=10))
 
-        def receive(consumer: Any = consumer, outcomes: list[BaseException] = outcomes) -> None:
-            try:
-                while True:
-                    consumer.ack(consumer.receive(5, wait=10))
-            except BaseException as error:  # noqa: BLE001 - looked at below
-                outcomes.append(error)
-
-        def ask(client: Client = client, outcomes: list[BaseException] = outcomes) -> None:
-            try:
-                while True:
-                    client.topics()
-            except BaseException as error:  # noqa: BLE001 - looked at below
-                outcomes.append(error)
-
-        threads = [threading.Thread(target=work) for work in (publish, publish, receive, receive, ask, ask)]
+        acts = 2 * [partial(client.publish, "t", "x"), receive, client.topics]
+        threads = [threading.Thread(target=work, args=(act, outcomes)) for act in acts]
         for thread in threads:
             thread.start()
         time.sleep(0.05)

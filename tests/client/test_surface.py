@@ -14,12 +14,20 @@ from penstock.client import AsyncClient, Client
 from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
 from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 
-EXTRA = {
+EXTRA: dict[type, set[str]] = {
     Client: {"flush", "publish_soon", "ping"},
     AsyncClient: {
         *("flush", "publish_soon", "ping", "closed"),
         *("call", "join", "link", "pages", "partitions", "publisher"),
-        *("message_pages", "event_pages", "letter_pages", "redrive_chosen", "purge_chosen", "replay_pages", "end_replay"),
+        *(
+            "message_pages",
+            "event_pages",
+            "letter_pages",
+            "redrive_chosen",
+            "purge_chosen",
+            "replay_pages",
+            "end_replay",
+        ),
     },
     ClientConsumer: {"ack_one"},
     AsyncClientConsumer: {"remote"},
@@ -27,7 +35,7 @@ EXTRA = {
     AsyncReceived: set(),
 }
 """What only clients have; some of it is there for the other half of the client."""
-LEFT_OUT = {
+LEFT_OUT: dict[type, set[str]] = {
     Client: {"engine"},  # it is in another process
     AsyncClient: {"recovery"},  # a property cannot be awaited: `(await client.status()).recovery`
 }
@@ -77,7 +85,7 @@ def test_every_operation_takes_the_same_arguments_with_the_same_defaults(embedde
 
 @pytest.mark.parametrize(("embedded", "client"), [(Broker, Client), (AsyncBroker, AsyncClient)])
 def test_consumers_of_a_client_have_no_required_argument_more(embedded: type, client: type) -> None:
-    consumer = inspect.signature(client.consumer)
+    consumer = inspect.signature(inspect.getattr_static(client, "consumer"))
     for extra in EXTRA_ARGUMENTS["consumer"]:
         assert consumer.parameters[extra].default is False
 

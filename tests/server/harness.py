@@ -162,6 +162,10 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

@@ -110,7 +110,7 @@ def test_R6_bodies_that_are_msgpack_but_not_what_is_asked_for_are_refused_one_by
             for body in bodies:
                 number = raw.send(command, body)
                 raw.send(Command.PING, b"")
-                replies = []
+                replies: list[tuple[int, int, bytes]] = []
                 while not replies or replies[-1][0] != Command.PING | REPLY:
                     replies.append(raw.receive())
                 if command in (Command.CANCEL, Command.TAKEN) and len(replies) == 1:
@@ -123,13 +123,16 @@ def test_R6_bodies_that_are_msgpack_but_not_what_is_asked_for_are_refused_one_by
         assert raw.receive()[:2] == (ERROR, unknown)
 
 
+ARGUMENTS = ("topic", "group", "name", "identity", "limit", "to", "rate", "start", "time", "only", "ids")
+
+
 def test_R6_calls_with_arguments_of_any_type_are_answered(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     odd: list[Any] = [None, -1, 1 << 62, 0.5, float("nan"), "", "no topic", b"\xff", [], [1], {"a": 1}, True, "t/0/0"]
     safe = {"settle", "retain", "delete_topic"}
     server.broker.publish("t", "x")
     with Raw(server.port) as raw:
         for name in sorted(set(OPERATIONS) - safe):
-            for argument in "topic group name identity limit to rate start time only ids".split():
+            for argument in ARGUMENTS:
                 for value in odd:
                     arguments = {"topic": "t", "group": "g", "name": "u", argument: value}
                     number = raw.send(Command.CALL, encode(Call(name, arguments)))
@@ -179,15 +182,16 @@ def test_Q3_nobody_can_settle_or_prolong_what_another_consumer_holds(server: Run
         reply = holder.ask(Command.RECEIVE, encode(Receive(number, 1)))
         lease = msg(reply).rows[0].lease
         held = [Held("t", 0, lease, [0, 1])]
-        for command, more in (
+        acts: list[tuple[Command, dict[str, Any]]] = [
             (Command.ACK, {}),
             (Command.EXTEND, {"seconds": 60.0}),
             (Command.RELEASE, {}),
             (Command.FAIL, {"reason": "x"}),
             (Command.KILL, {"reason": "x"}),
-        ):
+        ]
+        for command, more in acts:
             with pytest.raises(penstock.LeaseLost):
-                thief.ask(command, encode(Settle(thiefs, held, **more)))  # type: ignore[arg-type]
+                thief.ask(command, encode(Settle(thiefs, held, **more)))
         for _ in range(14):
             thief.send(Command.TAKEN, encode(Settle(thiefs, held)))
             time.sleep(0.05)
@@ -260,7 +264,7 @@ def ask_for_echoes(raw: Raw) -> None:
     ("ask", "settled"),
     [
         *((ask_for_pages, True), (ask_for_pushes, True), (ask_for_messages, True)),
-        *((ask_for_messages, False), (ask_for_messages_acked, False), (ask_for_echoes, False)),
+        *((ask_for_messages_acked, False), (ask_for_echoes, False)),
     ],
 )
 def test_R6_R1_a_client_that_does_not_read_what_it_asks_for_is_not_served_further(
@@ -273,7 +277,7 @@ def test_R6_R1_a_client_that_does_not_read_what_it_asks_for_is_not_served_furthe
     with publishing_lightly(server.address) as took, deaf(server) as raw:
         ask(raw)
         most = 0
-        ends_s = time.monotonic() + 0.4
+        ends_s = time.monotonic() + 0.3
         while time.monotonic() < ends_s:
             most = max(most, buffered(server))
             time.sleep(0.01)
@@ -469,6 +473,21 @@ def test_R6_clients_that_never_pause_do_not_keep_a_server_from_stopping(tmp_path
         raw.close()
 
 
+def test_R6_requests_that_take_hours_keep_nobody_waiting(tmp_path: Path) -> None:
+    with Child(tmp_path / "data") as child, Raw(child.port) as raw, Client(child.address) as client:
+        client.publish_many("t", ["a", "b"] * 20)
+        with client.consumer("t", "g") as consumer:
+            consumer.kill(consumer.receive(40), "for now")
+        for _ in range(20):
+            raw.send(Command.CALL, encode(Call("redrive", {"topic": "t", "rate": 0.001})))
+        with publishing_lightly(child.address) as took:
+            raw.publish("t", b"x")
+            assert raw.ask(Command.RECEIVE, encode(Receive(raw.subscribe("u"), 1))) is not None
+            assert len(raw.ask(Command.READ, encode(Read("t", 0)))) > 10
+            client.settle()
+        assert sorted(took)[len(took) // 2] < 0.5
+
+
 # Many at once.
 
 
@@ -482,7 +501,7 @@ def test_a_thousand_idle_and_a_hundred_busy_connections(tmp_path: Path) -> None:
             for _ in range(10):
                 await asyncio.gather(*(connect() for _ in range(100)))
             busy = [await connect() for _ in range(100)]
-            ends_s = time.monotonic() + 1.5
+            ends_s = time.monotonic() + 1
 
             async def work(number: int, client: AsyncClient) -> int:
                 topic, published, received = f"t{number}", 0, 0

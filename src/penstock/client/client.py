@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import os
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType

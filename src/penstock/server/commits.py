@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Protocol
@@ -19,11 +20,14 @@ _SLOW_COMMITS = 64
 class Receiver(Protocol):
     """Whoever gets a reply."""
 
-    def answer(self, reply: bytes, requests: int = 1) -> None:
-        """It is done: this is the reply, or the replies to several requests."""
+    def answer(self, reply: bytes) -> None:
+        """It is done: this is the reply."""
 
     def refuse(self, correlation: int, error: BaseException) -> None:
         """It was not done."""
+
+
+OnDone = Callable[[PenstockError | None], object]
 
 
 class Commits:
@@ -37,23 +41,27 @@ class Commits:
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self._loop = loop
         self._journal = engine.journal
-        self._waiting: dict[Commit, list[tuple[Receiver, list[int], bytes]]] = {}
+        self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._left_to_thread = 0  # how many of the next commits the thread does
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def reply_after(self, commit: Commit | None, receiver: Receiver, correlations: list[int], reply: bytes) -> None:
-        """Reply to these requests once the commit is done; at once if there is nothing to wait for."""
+    def reply_after(self, commit: Commit | None, receiver: Receiver, correlation: int, reply: bytes) -> None:
+        """Reply to a request once the commit is done; at once if there is nothing to wait for."""
+        self.when_done(commit, partial(_reply, receiver, correlation, reply))
+
+    def when_done(self, commit: Commit | None, on_done: OnDone) -> None:
+        """Tell the outcome of a commit, as soon as it is known."""
         if commit is None or commit.done:
-            self._reply(None if commit is None else _error_of(commit), receiver, correlations, reply)
+            on_done(None if commit is None else _error_of(commit))
             return
         waiting = self._waiting.get(commit)
         if waiting is not None:
-            waiting.append((receiver, correlations, reply))
+            waiting.append(on_done)
             return
-        self._waiting[commit] = [(receiver, correlations, reply)]
+        self._waiting[commit] = [on_done]
         if self._left_to_thread:
             self._left_to_thread -= 1
             self._leave_to_thread(commit)
@@ -67,8 +75,11 @@ class Commits:
         self._journal.flush()
         if perf_counter() - started_s > _SLOW_S:
             self._left_to_thread = _SLOW_COMMITS
-        for commit in [commit for commit in self._waiting if commit.done]:
-            self._done(commit)
+        for commit in list(self._waiting):
+            if commit.done:
+                self._done(commit)
+            else:  # a thread is about to tell its outcome
+                commit.on_done(partial(self._done_soon, commit))
 
     def _leave_to_thread(self, commit: Commit) -> None:
         commit.on_done(partial(self._done_soon, commit))
@@ -80,16 +91,15 @@ class Commits:
 
     def _done(self, commit: Commit) -> None:
         error = _error_of(commit)
-        for waiting in self._waiting.pop(commit, ()):
-            self._reply(error, *waiting)
+        for on_done in self._waiting.pop(commit, ()):
+            on_done(error)
 
-    @staticmethod
-    def _reply(error: PenstockError | None, receiver: Receiver, correlations: list[int], reply: bytes) -> None:
-        if error is None:
-            receiver.answer(reply, len(correlations))
-            return
-        for correlation in correlations:
-            receiver.refuse(correlation, error)
+
+def _reply(receiver: Receiver, correlation: int, reply: bytes, error: PenstockError | None) -> None:
+    if error is None:
+        receiver.answer(reply)
+    else:
+        receiver.refuse(correlation, error)
 
 
 def _error_of(commit: Commit) -> PenstockError | None:

@@ -87,6 +87,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
         on_ready(server)
         gc.collect()
         gc.freeze()  # what is here now stays: the collector need not look at it again
+        gc.set_threshold(50_000, 20, 100)  # there are few cycles here; looking for them all takes tens of milliseconds
         await stopping.wait()
         _log.info("stopping")
     _log.info("stopped")

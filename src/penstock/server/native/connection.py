@@ -135,12 +135,20 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests and replies.
 
-    def answer(self, reply: bytes, requests: int = 1) -> None:
-        """The reply to a request, or to several; every request is answered, refused or ended, once."""
-        self._open_requests -= requests
+    def answer(self, reply: bytes) -> None:
+        """The reply to a request; every request is answered, refused or ended, once."""
+        self._open_requests -= 1
         if not self._reading:
             self._pause_or_resume()
         self.send(reply)
+
+    def answer_now(self, replies: list[bytes]) -> None:
+        """The replies to some requests, with nothing more to come for this connection in this turn of the loop."""
+        self._open_requests -= len(replies)
+        if not self._reading:
+            self._pause_or_resume()
+        if not self.closed and self._transport is not None:
+            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
     def refuse(self, correlation: int, error: BaseException) -> None:
         """The reply to a request that failed."""

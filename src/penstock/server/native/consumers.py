@@ -211,7 +211,7 @@ class Consumers:
             if lost is None
             else frame(ERROR, correlation, encode_failure(lost))
         )
-        self._listener.commits.reply_after(commit, self._connection, [correlation], reply)
+        self._listener.commits.reply_after(commit, self._connection, correlation, reply)
 
     def _leased(self, deliverer: Deliverer, request: Settle) -> Leased:
         named: list[tuple[str, int, int, Offsets]] = []

@@ -170,7 +170,7 @@ class Deliverer:
             self._connection.refuse(correlation, error)
             return
         reply = frame(Command.RECEIVE | REPLY, correlation, encode(Delivery(packed.rows)))
-        self._listener.commits.reply_after(packed.commit, self._connection, [correlation], reply)
+        self._listener.commits.reply_after(packed.commit, self._connection, correlation, reply)
 
     def go_on(self) -> None:
         """The client takes more."""
@@ -242,17 +242,16 @@ class Deliverer:
         if packed.rows:
             data = frame(Command.DELIVER, self._number, encode(Delivery(packed.rows, self._ahead())))
             self._connection.begin()
-            self._listener.commits.reply_after(packed.commit, self, [packed.leased.count], data)
+            self._listener.commits.when_done(packed.commit, partial(self._go_out, packed.leased.count, data))
         self._loop.call_soon(self.push)
 
-    def answer(self, reply: bytes, requests: int = 1) -> None:
-        """What was to be committed with a push is: it goes out."""
-        self._connection.answer(reply, requests)
-
-    def refuse(self, correlation: int, error: BaseException) -> None:
-        """The acks of a push could not be committed: so many messages were not pushed after all."""
+    def _go_out(self, count: int, data: bytes, error: PenstockError | None) -> None:
+        """What a push waits for is committed, or its acks could not be: then nothing was pushed."""
+        if error is None:
+            self._connection.answer(data)
+            return
         self._connection.end()
-        self._untaken -= correlation
+        self._untaken -= count
         self._give_up_pushing(error)
 
     def _ahead(self) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import penstock
@@ -21,6 +22,7 @@ from penstock.server.threads import RequestThreads
 _log = logging.getLogger("penstock.server")
 _THREADS = 16
 _WAITING_MAX = 1000
+_SLOW_MAX = 64  # what may take hours does not keep the others waiting
 _BACKLOG = 1024
 
 Result = TypeVar("Result")
@@ -40,7 +42,8 @@ class NativeListener:
         self.buffered_bytes = 0
         self._unflushed: list[Connection] = []
         self._threads = RequestThreads(_THREADS)
-        self._in_threads = 0
+        self._slow_threads = RequestThreads(_SLOW_MAX)
+        self._in_threads = self._slow = 0
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -90,30 +93,44 @@ class NativeListener:
         if self._in_threads >= _WAITING_MAX:
             raise Overloaded(f"{_WAITING_MAX} requests of this kind are under way already: try later")
         self._in_threads += 1
+        self._threads.submit(partial(self._run, work, then, failed, self._ended))
 
-        def run() -> None:
-            try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001 - whoever asked hears of it
-                self._back(self._failed, failed, error)
-            else:
-                self._back(self._finished, then, result)
+    def in_slow_thread(
+        self, work: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """As `in_thread`, for what may take hours, such as a redrive at a limited rate."""
+        if self._slow >= _SLOW_MAX:
+            raise Overloaded(f"{_SLOW_MAX} requests that take long are under way already: try later")
+        self._slow += 1
+        self._slow_threads.submit(partial(self._run, work, then, failed, self._slow_ended))
 
-        self._threads.submit(run)
+    def _run(
+        self,
+        work: Callable[[], Result],
+        then: Callable[[Result], None],
+        failed: Callable[[BaseException], None],
+        ended: Callable[[], None],
+    ) -> None:
+        go_on: Callable[[], None]
+        try:
+            go_on = partial(then, work())
+        except BaseException as error:  # noqa: BLE001 - whoever asked hears of it
+            if not isinstance(error, penstock.PenstockError):
+                _log.exception("a request failed")
+            go_on = partial(failed, error)
 
-    def _back(self, how: Callable[..., None], *arguments: object) -> None:
+        def back() -> None:
+            ended()
+            go_on()
+
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self.loop.call_soon_threadsafe(how, *arguments)
+            self.loop.call_soon_threadsafe(back)
 
-    def _finished(self, then: Callable[[Result], None], result: Result) -> None:
+    def _ended(self) -> None:
         self._in_threads -= 1
-        then(result)
 
-    def _failed(self, failed: Callable[[BaseException], None], error: BaseException) -> None:
-        self._in_threads -= 1
-        if not isinstance(error, penstock.PenstockError):
-            _log.error("a request failed", exc_info=error)
-        failed(error)
+    def _slow_ended(self) -> None:
+        self._slow -= 1
 
     def _sweep(self) -> None:
         """Close connections that were not heard of for too long."""
@@ -138,7 +155,7 @@ class NativeListener:
             connection.take_no_more()
         deadline_s = self.loop.time() + grace_s
         while self.loop.time() < deadline_s:
-            if not self.commits and not self._in_threads and all(map(_is_idle, self.connections)):
+            if not self.commits and not self._in_threads and not self._slow and all(map(_is_idle, self.connections)):
                 break
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
@@ -149,6 +166,7 @@ class NativeListener:
             connection.abort()
         await asyncio.sleep(0)
         self._threads.stop()
+        self._slow_threads.stop()
 
 
 def _is_idle(connection: Connection) -> bool:

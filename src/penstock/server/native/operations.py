@@ -135,6 +135,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "replay": _replay,
 }
 """Every operation that can be called, with the broker as its first argument."""
+_SLOW = frozenset({"settle", "retain", "redrive", "purge_dead_letters", "replay", "delete_topic"})
+"""Those that may take long: they have threads of their own."""
 _SIGNATURES = {name: inspect.signature(operation) for name, operation in OPERATIONS.items()}
 
 
@@ -163,13 +165,20 @@ class Operations:
         for name in ("topic", "group", "name"):
             if not isinstance(call.arguments.get(name), str | None):
                 raise InvalidArgument(f"{call.operation}: {name} is text")
-        self._reply_from_thread(
-            Command.CALL, correlation, lambda: self._bounded(encode(operation(self._listener.broker, **call.arguments)))
+        in_thread = self._listener.in_slow_thread if call.operation in _SLOW else self._connection.in_thread
+        in_thread(
+            lambda: self._bounded(encode(operation(self._listener.broker, **call.arguments))),
+            partial(self._connection.reply, Command.CALL, correlation),
+            partial(self._connection.refuse, correlation),
         )
 
     def _read(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_read(body)
-        self._reply_from_thread(Command.READ, correlation, lambda: encode(read_page(self._listener.broker, request)))
+        self._connection.in_thread(
+            lambda: encode(read_page(self._listener.broker, request)),
+            partial(self._connection.reply, Command.READ, correlation),
+            partial(self._connection.refuse, correlation),
+        )
 
     def _bounded(self, reply: bytes) -> bytes:
         limit = self._listener.config.max_frame_bytes
@@ -179,10 +188,3 @@ class Operations:
                 f"({format_size(limit)}): ask for less (limit)"
             )
         return reply
-
-    def _reply_from_thread(self, command: Command, correlation: int, work: Callable[[], bytes]) -> None:
-        self._connection.in_thread(
-            work,
-            partial(self._connection.reply, command, correlation),
-            partial(self._connection.refuse, correlation),
-        )

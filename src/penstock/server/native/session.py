@@ -88,7 +88,7 @@ class Session:
             return
         ids, commit = engine.publish_intake(request.topic, intake, now_us)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
-        self._commits.reply_after(commit, self._connection, [correlation], reply)
+        self._commits.reply_after(commit, self._connection, correlation, reply)
 
     def _closed(self) -> None:
         self._consumers.close()

@@ -5,6 +5,7 @@ Each is still published for itself, with its own id, producer and sequence; they
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.model.batch import Origin
@@ -80,19 +81,7 @@ class Singles:
             self._publish_one_by_one(topic, gathering, now_us)
             return
         (partition, base, _), commit = published
-        reply_after = self._listener.commits.reply_after
-        replies: list[bytes] = []
-        correlations: list[int] = []
-        last: Connection | None = None
-        for offset, (connection, correlation) in enumerate(gathering.requests, base):
-            if connection is not last:
-                if last is not None:
-                    reply_after(commit, last, correlations, b"".join(replies))
-                last, replies, correlations = connection, [], []
-            replies.append(published_single(correlation, partition, offset))
-            correlations.append(correlation)
-        if last is not None:
-            reply_after(commit, last, correlations, b"".join(replies))
+        self._listener.commits.when_done(commit, partial(_answer, gathering.requests, partition, base))
 
     def _publish_one_by_one(self, topic: str, gathering: _Gathering, now_us: int) -> None:
         """Some may have been published before, or the topic is new."""
@@ -122,4 +111,20 @@ class Singles:
             connection.refuse(correlation, error)
             return
         reply = published_single(correlation, identity.partition, identity.offset)
-        self._listener.commits.reply_after(commit, connection, [correlation], reply)
+        self._listener.commits.reply_after(commit, connection, correlation, reply)
+
+
+def _answer(requests: list[tuple[Connection, int]], partition: int, base: int, error: PenstockError | None) -> None:
+    """Tell everybody where their messages are; the replies of one connection go together."""
+    if error is not None:
+        for connection, correlation in requests:
+            connection.refuse(correlation, error)
+        return
+    replies: list[bytes] = []
+    last = requests[0][0]
+    for offset, (connection, correlation) in enumerate(requests, base):
+        if connection is not last:
+            last.answer_now(replies)
+            last, replies = connection, []
+        replies.append(published_single(correlation, partition, offset))
+    last.answer_now(replies)
