@@ -13,6 +13,7 @@ a crash in between leaves files that are written again or removed, never a gap.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
@@ -22,7 +23,7 @@ from penstock.broker.topics import BlockRef, Log
 from penstock.journal import Commit
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES
-from penstock.model.batch import TAGS, decode_batch
+from penstock.model.batch import TAGS, decode_batch, join_batches
 from penstock.model.errors import BrokerClosed, CorruptData
 from penstock.model.events import decode_events
 from penstock.model.units import TIME_US_MAX
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock")
 _LOGS_AT_ONCE = 64
 _CARRY_BYTES = 1 << 20
+_ROWS_TOGETHER, _BYTES_TOGETHER = 5000, 4 << 20
 
 
 class Settler:
@@ -143,16 +145,18 @@ class Settler:
         return len(blocks), info
 
     def _arrow(self, log: Log, blocks: list[BlockRef]) -> Iterator[pa.RecordBatch]:
+        """What the blocks hold; small ones are put together first, for making an Arrow batch has its price."""
         from penstock.segments.schema import events_to_arrow, messages_to_arrow
 
-        for block in blocks:
-            body = self._read(block)
+        for some in _together(blocks):
+            bodies = map(self._read, some)
             if log.table == "events":
-                yield events_to_arrow(block.base, decode_events(body), log.partition)
-            else:
-                offsets = range(block.base, block.end)
-                rows = Rows(offsets, [block.timestamp_us] * block.count, decode_batch(body, block.count))
-                yield messages_to_arrow(rows, log.partition)
+                events = list(itertools.chain.from_iterable(map(decode_events, bodies)))
+                yield events_to_arrow(some[0].base, events, log.partition)
+                continue
+            batch = join_batches([decode_batch(body, block.count) for body, block in zip(bodies, some, strict=True)])
+            times_us = list(itertools.chain.from_iterable([block.timestamp_us] * block.count for block in some))
+            yield messages_to_arrow(Rows(range(some[0].base, some[-1].end), times_us, batch), log.partition)
 
     def _read(self, block: BlockRef) -> bytes:
         with self._engine.lock:
@@ -230,3 +234,18 @@ class Settler:
 
 def _is_cleanable(file: JournalFile, live_bytes: int) -> bool:
     return live_bytes * 4 <= file.end - FILE_HEADER_BYTES
+
+
+def _together(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:
+    """Blocks without a gap between them, so many at a time that one batch of them is neither small nor huge."""
+    some: list[BlockRef] = []
+    rows = size = 0
+    for block in blocks:
+        if some and (block.base != some[-1].end or rows >= _ROWS_TOGETHER or size + block.length > _BYTES_TOGETHER):
+            yield some
+            some, rows, size = [], 0, 0
+        some.append(block)
+        rows += block.count
+        size += block.length
+    if some:
+        yield some

@@ -103,7 +103,10 @@ def _options(
     token: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", envvar="PENSTOCK_TOKEN", help="A token for the server; servers do not ask for one yet.", rich_help_panel=_PANEL
+            metavar="TEXT",
+            envvar="PENSTOCK_TOKEN",
+            help="A token for the server; servers do not ask for one yet.",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     directory: Annotated[

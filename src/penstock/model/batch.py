@@ -18,6 +18,7 @@ sequence, count].
 
 from __future__ import annotations
 
+import itertools
 import struct
 from array import array
 from collections.abc import Sequence
@@ -143,6 +144,46 @@ class Batch(msgspec.Struct):
     def encode_payload(self) -> bytes:
         """Keys, values and headers, as they are stored and sent."""
         return self.payload if self.payload is not None else _encode((self.keys, self.values, self.headers))
+
+
+def join_batches(batches: list[Batch]) -> Batch:
+    """The messages of several batches as one, without what they were tagged with but their dedupe ids."""
+    if len(batches) == 1:
+        return batches[0]
+    priorities = {batch.priority for batch in batches}
+    uniform = len(priorities) == 1 and all(batch.priorities is None for batch in batches)
+    return Batch(
+        values=list(itertools.chain.from_iterable(batch.values for batch in batches)),
+        keys=_joined([batch.keys for batch in batches], batches),
+        headers=_joined([batch.headers for batch in batches], batches),
+        priority=priorities.pop() if uniform else NORMAL,
+        priorities=None
+        if uniform
+        else b"".join(batch.priorities or bytes([batch.priority]) * len(batch) for batch in batches),
+        deliver_at=_joined_times([batch.deliver_at for batch in batches], batches),
+        expires_at=_joined_times([batch.expires_at for batch in batches], batches),
+        dedupe_ids=_joined([batch.dedupe_ids for batch in batches], batches),
+    )
+
+
+def _joined(columns: list[list[Item | None] | None], batches: list[Batch]) -> list[Item | None] | None:
+    if columns.count(None) == len(columns):
+        return None
+    nothing: list[Item | None] = [None]
+    return list(
+        itertools.chain.from_iterable(
+            nothing * len(batch) if column is None else column for column, batch in zip(columns, batches, strict=True)
+        )
+    )
+
+
+def _joined_times(columns: list[array[int] | None], batches: list[Batch]) -> array[int] | None:
+    if columns.count(None) == len(columns):
+        return None
+    whole = array("q")
+    for column, batch in zip(columns, batches, strict=True):
+        whole.extend(array("q", bytes(8 * len(batch))) if column is None else column)
+    return whole
 
 
 def decode_batch(body: bytes, count: int) -> Batch:

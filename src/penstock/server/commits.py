@@ -13,8 +13,9 @@ from penstock.broker.engine import Engine
 from penstock.journal import Commit
 from penstock.model.errors import PenstockError
 
-_SLOW_S = 0.004  # a disk that takes longer must not keep the event loop waiting
+_SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64
+_WEIGHT = 0.1  # of the last commit in the average
 
 
 class Receiver(Protocol):
@@ -35,7 +36,7 @@ class Commits:
 
     Everything that was read from all connections in one turn of the loop is committed together. While the disk is
     quick that is done right here, which spares two thread switches a commit; when it was slow, the broker's commit
-    thread does the next ones, and the loop goes on meanwhile.
+    thread does most of them, and the loop goes on meanwhile.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
@@ -43,6 +44,7 @@ class Commits:
         self._journal = engine.journal
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
+        self._average_s = 0.0  # how long commits took lately
         self._left_to_thread = 0  # how many of the next commits the thread does
 
     def __len__(self) -> int:
@@ -73,7 +75,8 @@ class Commits:
         self._scheduled = False
         started_s = perf_counter()
         self._journal.flush()
-        if perf_counter() - started_s > _SLOW_S:
+        self._average_s += _WEIGHT * (perf_counter() - started_s - self._average_s)
+        if self._average_s > _SLOW_S:
             self._left_to_thread = _SLOW_COMMITS
         for commit in list(self._waiting):
             if commit.done:

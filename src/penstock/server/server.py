@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import TracebackType
@@ -19,6 +20,7 @@ from penstock.server.settings.options import ServerConfig
 from penstock.storage import FileStorage
 
 _log = logging.getLogger("penstock.server")
+_COLLECT_S = 600.0
 _IMPATIENT_S = 0.5  # a second signal later than this after the first one is meant as such
 
 
@@ -85,12 +87,19 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
     async with Server(config) as server:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, reload)
         on_ready(server)
-        gc.collect()
-        gc.freeze()  # what is here now stays: the collector need not look at it again
-        gc.set_threshold(50_000, 20, 100)  # there are few cycles here; looking for them all takes tens of milliseconds
+        sys.setswitchinterval(0.001)  # threads that settle or commit must not keep the loop waiting for long
+        _collect_now_and_then(loop)
         await stopping.wait()
         _log.info("stopping")
     _log.info("stopped")
+
+
+def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
+    """Look for garbage among what is new, often and briefly; among the rest rarely, for that stops everything."""
+    gc.set_threshold(1000, 5, 1_000_000)
+    gc.collect()
+    gc.freeze()  # what is here now stays: the collector need not look at it again
+    loop.call_later(_COLLECT_S, _collect_now_and_then, loop)
 
 
 def _reload(server: Server, reload: Callable[[], ServerConfig]) -> None:
