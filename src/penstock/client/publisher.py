@@ -236,6 +236,8 @@ class Publisher:
 
 def size_of(message: Message) -> int:
     """What a message counts against the limits of buffers, whatever may be wrong with it."""
+    if type(message.value) is bytes and message.key is None and message.headers is None:
+        return len(message.value) + _MESSAGE_BYTES
     size_bytes = _MESSAGE_BYTES
     for data in (message.value, message.key):
         if isinstance(data, _DATA):
