@@ -39,8 +39,11 @@ class Commits:
     thread does most of them, and the loop goes on meanwhile.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, engine: Engine, send_first: Callable[[], bool] = lambda: False
+    ) -> None:
         self._loop = loop
+        self._send_first = send_first  # sends what is ready to go out; whether there was anything
         self._journal = engine.journal
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
@@ -72,6 +75,12 @@ class Commits:
             self._loop.call_soon(self._commit)
 
     def _commit(self) -> None:
+        if self._send_first():  # what need not wait for the disk goes out before this thread does
+            self._loop.call_soon(self._commit_now)
+        else:
+            self._commit_now()
+
+    def _commit_now(self) -> None:
         self._scheduled = False
         started_s = perf_counter()
         self._journal.flush()

@@ -35,7 +35,7 @@ class NativeListener:
         self.broker = broker
         self.config = config
         self.loop = asyncio.get_running_loop()
-        self.commits = Commits(self.loop, broker.engine)
+        self.commits = Commits(self.loop, broker.engine, self._flush)
         self.singles = Singles(self)
         self.server_name = f"penstock {penstock.__version__}"
         self.connections: set[Connection] = set()
@@ -81,10 +81,12 @@ class NativeListener:
             self.loop.call_soon(self._flush)
         self._unflushed.append(connection)
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Write what connections were given; whether there was anything."""
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
             connection.flush()
+        return bool(unflushed)
 
     def in_thread(
         self, work: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[BaseException], None]
