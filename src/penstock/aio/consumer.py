@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from penstock.broker.consuming import Consuming, Delivered
+from penstock.broker.consuming import Consuming
+from penstock.broker.delivered import Delivered
 from penstock.broker.waiting import Waiter
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from penstock.broker.consuming import Consuming, Delivered
+from penstock.broker.consuming import Consuming
+from penstock.broker.delivered import Delivered
 from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.waiting import Waiter
 from penstock.journal import Commit

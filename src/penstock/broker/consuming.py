@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.broker.contents import Unreadable
 from penstock.broker.dead_letters import bury
+from penstock.broker.delivered import Delivered, Leased, hold_unseen
 from penstock.broker.topic_delivery import Seat, TopicDelivery
 from penstock.broker.waiting import Seats
 from penstock.delivery.group import Group, Outcome, Pick
@@ -18,7 +19,7 @@ from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.batch import select
 from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, PenstockError
-from penstock.model.message import MessageId, StoredMessage
+from penstock.model.message import MessageId
 from penstock.model.names import check_group_name, check_topic_name
 from penstock.model.options import duration, whole
 from penstock.model.units import Duration, Time, due_time_us, parse_duration
@@ -27,46 +28,10 @@ from penstock.segments.window import Rows
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
-NO_LEASE = Lease(0, 0, "", 0.0, Offsets())
-_FIRST = (1, 0)
 Act = Callable[[Group, Lease, Offsets, Outcome], None]
 _PREFETCH = 100
 
-
-class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
-    """A message in the hands of a consumer."""
-
-    lease: Lease = NO_LEASE
-    """What the consumer holds it by; the same for everything that one fetch took from a partition."""
-
-    @property
-    def deliveries(self) -> int:
-        """How often it was delivered to its group, this time included."""
-        return self.lease.again.get(self.offset, _FIRST)[0]
-
-    @property
-    def failures(self) -> int:
-        """How many of the deliveries before failed."""
-        return self.lease.again.get(self.offset, _FIRST)[1]
-
-    @property
-    def receipt(self) -> str:
-        """What names this delivery of the message, and no other one."""
-        return f"{self.topic}/{self.partition}/{self.offset}@{self.lease.id:x}"
-
-
 Message = TypeVar("Message", bound=Delivered)
-
-
-class Leased:
-    """Leased messages, by topic and lease; `unknown` are those that no lease was found for."""
-
-    __slots__ = ("by_topic", "count", "unknown")
-
-    def __init__(self) -> None:
-        self.by_topic: dict[str, list[tuple[Lease, Offsets]]] = {}
-        self.count = 0
-        self.unknown: list[MessageId] = []
 
 
 class Consuming(Generic[Message]):
@@ -341,7 +306,7 @@ class Consuming(Generic[Message]):
                 known[1], message.lease, message.offset, self._deliveries.now()
             )
             commit = self._engine.journal.latest_commit()
-        return commit, None if acked else _lost([message.id], 1)
+        return commit, None if acked else LeaseLost.of([message.id], 1)
 
     def _settle(
         self, messages: Iterable[Message] | Leased, act: Act, buries: bool = False
@@ -364,7 +329,7 @@ class Consuming(Generic[Message]):
                 commit.result()  # burying commits what was gathered before, or hears that it is refused
             with self._engine.lock:
                 commit = self._engine.journal.latest_commit()
-        return commit, _lost(lost, leased.count) if lost else None
+        return commit, LeaseLost.of(lost, leased.count) if lost else None
 
     def _leased(self, messages: Iterable[Message] | Leased) -> Leased:
         if isinstance(messages, Leased):
@@ -409,11 +374,6 @@ class Consuming(Generic[Message]):
             return self._engine.journal.latest_commit()
 
 
-def hold_unseen(lease: Lease, offsets: Offsets) -> None:
-    """Nobody has seen these messages of a lease yet."""
-    lease.unseen = offsets if lease.unseen is None else lease.unseen | offsets
-
-
 def _rows(messages: Iterable[Message]) -> list[Message]:
     if isinstance(messages, list):
         return messages
@@ -421,14 +381,6 @@ def _rows(messages: Iterable[Message]) -> list[Message]:
         return list(messages)
     except TypeError as error:
         raise InvalidArgument(f"{messages!r:.80} is not a list of messages") from error
-
-
-def _lost(ids: list[MessageId], asked: int) -> LeaseLost:
-    shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-    others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
-    return LeaseLost(
-        f"not leased (any more) by this receipt: {shown}{others}. Receive again what is still to be done", tuple(ids)
-    )
 
 
 def _check_reason(reason: object) -> str:

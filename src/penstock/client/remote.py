@@ -347,7 +347,7 @@ class RemoteConsumer(Generic[Message]):
             except ConsumerNotFound:
                 lost += [identity for one in some for identity in ids_of(*one)]
         if lost:
-            raise _lost(lost, asked)
+            raise LeaseLost.of(lost, asked)
 
     async def ack_one(self, message: Message) -> None:
         """Ack a message together with the others of this turn of the loop."""
@@ -357,7 +357,7 @@ class RemoteConsumer(Generic[Message]):
         self._acks.append(message)
         lost = await asyncio.shield(self._acked)
         if lost is not None and message.id in lost.ids:
-            raise _lost([message.id], 1)
+            raise LeaseLost.of([message.id], 1)
 
     def _ack_gathered(self) -> None:
         acks, self._acks = self._acks, []
@@ -424,14 +424,6 @@ def _named(held: list[tuple[Lease, list[int]]], ids: Iterable[object]) -> list[t
         (lease, [identity.offset for identity in ids_of(lease, offsets) if identity in wanted])
         for lease, offsets in held
     ]
-
-
-def _lost(ids: list[MessageId], asked: int) -> LeaseLost:
-    shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-    others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
-    return LeaseLost(
-        f"not leased (any more) by this receipt: {shown}{others}. Receive again what is still to be done", tuple(ids)
-    )
 
 
 def _tell(acked: asyncio.Future[LeaseLost | None], task: asyncio.Task[None]) -> None:

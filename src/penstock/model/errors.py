@@ -1,5 +1,9 @@
 """Every error that Penstock raises on purpose; each says what was wrong and what is allowed."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 
 class PenstockError(Exception):
     """The base of all errors of this package: catch it to catch them all."""
@@ -43,6 +47,14 @@ class LeaseLost(PenstockError):
     def __init__(self, message: str, ids: tuple[object, ...] = ()) -> None:
         super().__init__(message, ids)
         self.ids = ids
+
+    @classmethod
+    def of(cls, ids: Sequence[object], asked: int) -> LeaseLost:
+        """The error that tells which messages were not held, of so many."""
+        shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+        others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
+        text = f"not leased (any more) by this receipt: {shown}{others}. Receive again what is still to be done"
+        return cls(text, tuple(ids))
 
     def __str__(self) -> str:
         return str(self.args[0])

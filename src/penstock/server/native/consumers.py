@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.consuming import Consuming, Delivered, Leased
+from penstock.broker.consuming import Consuming
+from penstock.broker.delivered import Delivered, Leased
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (

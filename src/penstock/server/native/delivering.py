@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.consuming import Consuming, Delivered, Leased, hold_unseen
+from penstock.broker.consuming import Consuming
+from penstock.broker.delivered import Delivered, Leased, hold_unseen
 from penstock.broker.waiting import Waiter
 from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets

@@ -1,0 +1,48 @@
+"""Messages in the hands of a consumer, and the leases that they are held by."""
+
+from __future__ import annotations
+
+from penstock.delivery.leases import Lease
+from penstock.delivery.offsets import Offsets
+from penstock.model.message import MessageId, StoredMessage
+
+NO_LEASE = Lease(0, 0, "", 0.0, Offsets())
+_FIRST = (1, 0)
+
+
+class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
+    """A message in the hands of a consumer."""
+
+    lease: Lease = NO_LEASE
+    """What the consumer holds it by; the same for everything that one fetch took from a partition."""
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered to its group, this time included."""
+        return self.lease.again.get(self.offset, _FIRST)[0]
+
+    @property
+    def failures(self) -> int:
+        """How many of the deliveries before failed."""
+        return self.lease.again.get(self.offset, _FIRST)[1]
+
+    @property
+    def receipt(self) -> str:
+        """What names this delivery of the message, and no other one."""
+        return f"{self.topic}/{self.partition}/{self.offset}@{self.lease.id:x}"
+
+
+class Leased:
+    """Leased messages, by topic and lease; `unknown` are those that no lease was found for."""
+
+    __slots__ = ("by_topic", "count", "unknown")
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, list[tuple[Lease, Offsets]]] = {}
+        self.count = 0
+        self.unknown: list[MessageId] = []
+
+
+def hold_unseen(lease: Lease, offsets: Offsets) -> None:
+    """Nobody has seen these messages of a lease yet."""
+    lease.unseen = offsets if lease.unseen is None else lease.unseen | offsets
