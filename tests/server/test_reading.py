@@ -122,3 +122,15 @@ def test_an_answer_that_fits_no_frame_is_refused_with_what_to_do(client: Client)
         client.publish_many("t", [penstock.Message("x", delay=1000) for _ in range(50_000)])
         client.delayed("t")
     assert len(client.delayed("t", limit=10)) == 10
+
+
+def test_reading_ends_where_the_topic_ended_when_it_began(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_PAGE_ROWS", 1000)
+    client.publish_many("t", [b"old"] * 3000)
+    read = 0
+    for message in client.read("t"):
+        assert message.value == b"old"
+        if read % 500 == 0:
+            client.publish_many("t", [b"new"] * 1000)
+        read += 1
+    assert read == 3000

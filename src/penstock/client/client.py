@@ -282,14 +282,17 @@ class AsyncClient(AsyncClientAdministration):
         chosen: Iterable[int] = [partition] if isinstance(partition, int) else await self.partitions(request.topic)
         if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
             raise TopicNotFound(f"{request.topic} has no partition {partition!r}: it has 0 to {max(chosen)}")
-        start: int | None = request.offset
+        start, asked_end = request.offset, request.end
         for number in chosen:
-            request.partition, following = number, start
+            following: int | None = start
+            request.partition, request.end = number, asked_end
             while following is not None and request.limit != 0:
                 request.offset = following
                 page = decode_page(await self.link.ask(Command.READ, encode(request), repeatable=True))
                 yield page
                 following = page.next_offset
+                if request.end is None:
+                    request.end = page.end  # what comes later is not waited for, or reading might never end
                 if request.limit is not None:
                     request.limit -= page.count
 

@@ -68,6 +68,8 @@ class Page(msgspec.Struct, array_like=True, gc=False):
     next_offset: int | None = None
     count: int = 0
     """How many messages or events."""
+    end: int = 0
+    """Where the log ended when this was read: whoever wants it as it was gives this as `end` of the next pages."""
 
 
 class Call(msgspec.Struct, array_like=True):

@@ -84,6 +84,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # nothing is old yet
     async with Server(config) as server:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, reload)
         on_ready(server)

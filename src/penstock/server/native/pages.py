@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.embedded import Broker
 from penstock.broker.reading import LogReader
-from penstock.broker.topics import Log, first_offset
+from penstock.broker.topics import Log, Partition, first_offset
 from penstock.delivery.offsets import Offsets
 from penstock.model.batch import Batch
 from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
@@ -20,6 +20,8 @@ from penstock.server.native.sizes import ROW_BYTES, fitting
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.broker.engine import Engine
 
 _PAGE_BYTES = 4 << 20
 _PAGE_ROWS = 20_000
@@ -40,6 +42,14 @@ def read_page(broker: Broker, request: Read) -> Page:
         partition = topic.partitions[request.partition]
         withdrawn = Offsets(partition.delivery_state().withdrawn) if request.replay else Offsets()
         first_event = 0 if partition.events is None else first_offset(partition.events)
+        log = partition.events if request.form == "events" else partition.messages
+        end = 0 if log is None else log.committed_end
+    page = _read(engine, partition, request, withdrawn, first_event)
+    page.end = end
+    return page
+
+
+def _read(engine: Engine, partition: Partition, request: Read, withdrawn: Offsets, first_event: int) -> Page:
     window = _window(request)
     if request.form == "events":
         if window.timed:
