@@ -221,14 +221,16 @@ def test_pages_follow_each_other_without_a_gap(wire: Wire) -> None:
     found: list[int] = []
     pages = 0
     while offset is not None:
-        rows, _, _, offset, count = wire.ask(Command.READ, {"topic": "t", "partition": 0, "offset": offset, "end": 33})
+        asked = {"topic": "t", "partition": 0, "offset": offset, "end": 33}
+        rows, _, _, offset, count, end = wire.ask(Command.READ, asked)
+        assert end == 35
         some = [first for run in rows for first in range(run[2], run[2] + len(decode(run[4])[1]))]
         assert len(some) == count
         found += some
         pages += 1
     assert found == list(range(33))
     assert pages > 2
-    assert wire.ask(Command.READ, {"topic": "t", "partition": 0, "limit": 3})[3:] == [3, 3]
+    assert wire.ask(Command.READ, {"topic": "t", "partition": 0, "limit": 3})[3:] == [3, 3, 35]
     assert failure(wire, Command.READ, {"topic": "t", "partition": 0, "form": "events", "from_time_us": 1})[0] == 1
 
 
