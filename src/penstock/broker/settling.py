@@ -129,11 +129,12 @@ class Settler:
         blocks: list[BlockRef] = []
         size = 0
         with self._engine.lock:
-            for block in log.blocks():
-                size += block.length
-                if blocks and size > self._engine.config.segment_max_bytes:
-                    break
-                blocks.append(block)
+            waiting = log.snapshot()
+        for block in waiting:
+            size += block.length
+            if blocks and size > self._engine.config.segment_max_bytes:
+                break
+            blocks.append(block)
         if not blocks:
             return None
         try:
@@ -149,7 +150,7 @@ class Settler:
         from penstock.segments.schema import events_to_arrow, messages_to_arrow
 
         for some in _together(blocks):
-            bodies = map(self._read, some)
+            bodies = self._read(some)
             if log.table == "events":
                 events = list(itertools.chain.from_iterable(map(decode_events, bodies)))
                 yield events_to_arrow(some[0].base, events, log.partition)
@@ -158,15 +159,20 @@ class Settler:
             times_us = list(itertools.chain.from_iterable([block.timestamp_us] * block.count for block in some))
             yield messages_to_arrow(Rows(range(some[0].base, some[-1].end), times_us, batch), log.partition)
 
-    def _read(self, block: BlockRef) -> bytes:
+    def _read(self, blocks: list[BlockRef]) -> list[bytes]:
+        journal = self._engine.journal
         with self._engine.lock:
-            file = self._engine.journal.files[block.sequence]
-            file.pin()
+            files = {sequence: journal.files[sequence] for sequence in {block.sequence for block in blocks}}
+            for file in files.values():
+                file.pin()
         try:
-            return self._engine.journal.read_body(file, block.position, block.length, block.crc)
+            return [
+                journal.read_body(files[block.sequence], block.position, block.length, block.crc) for block in blocks
+            ]
         finally:
             with self._engine.lock:
-                file.unpin()
+                for file in files.values():
+                    file.unpin()
 
     def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
         if log.topic.id not in self._engine.catalog.by_id:  # deleted meanwhile
@@ -216,7 +222,7 @@ class Settler:
                     blocks = [block for block in log.blocks() if block.sequence == file.sequence]
                 for block in blocks:
                     try:
-                        body = self._read(block)
+                        body = self._read([block])[0]
                     except CorruptData as error:
                         _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
                         continue

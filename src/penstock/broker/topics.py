@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -95,25 +97,18 @@ class Log:
     def block(self, index: int) -> BlockRef:
         """The block at a place of the index."""
         assert self._blocks is not None
-        base, nature, place, content, timestamp_us = self._blocks[index * _STRIDE : (index + 1) * _STRIDE]
-        low, high = (0, 0) if self._spans is None else self._spans[index * 2 : index * 2 + 2]
-        return BlockRef(
-            base,
-            nature & _U32,
-            place >> 32,
-            place & _U32,
-            content >> 32,
-            content & _U32,
-            timestamp_us,
-            nature >> 32 & 0xFF,
-            nature >> 40,
-            low,
-            high,
-        )
+        return _block_at(self._blocks, self._spans, index)
 
     def blocks(self) -> Iterator[BlockRef]:
-        """All blocks that are not settled, in order."""
+        """All blocks that are not settled, in order; under the state lock."""
         return map(self.block, range(len(self)))
+
+    def snapshot(self) -> Iterator[BlockRef]:
+        """The same, as they are now: there may be very many, so they are looked at without the lock."""
+        if self._blocks is None:
+            return iter(())
+        spans = None if self._spans is None else self._spans[:]
+        return map(partial(_block_at, self._blocks[:], spans), range(len(self)))
 
     def find(self, offset: int) -> int:
         """The place of the block that holds the offset, or of the first one behind it."""
@@ -171,11 +166,14 @@ class Log:
 
     def drop(self, count: int, files: dict[int, JournalFile]) -> None:
         """Forget the first blocks: they are settled."""
-        for index in range(count):
-            block = self.block(index)
-            self.live_bytes -= block.length
-            files[block.sequence].live_bytes -= block.length
         if self._blocks is not None:
+            gone: Counter[int] = Counter()
+            dropped = self._blocks[: count * _STRIDE]
+            for place, content in zip(dropped[2::_STRIDE], dropped[3::_STRIDE], strict=True):
+                gone[place >> 32] += content >> 32
+            for sequence, size_bytes in gone.items():
+                self.live_bytes -= size_bytes
+                files[sequence].live_bytes -= size_bytes
             del self._blocks[: count * _STRIDE]
             if self._spans is not None:
                 del self._spans[: count * 2]
@@ -187,6 +185,24 @@ class Log:
         self.drop(len(self), files)
         self.segments = []
         self.settled_end = _NEVER
+
+
+def _block_at(blocks: array[int], spans: array[int] | None, index: int) -> BlockRef:
+    base, nature, place, content, timestamp_us = blocks[index * _STRIDE : (index + 1) * _STRIDE]
+    low, high = (0, 0) if spans is None else spans[index * 2 : index * 2 + 2]
+    return BlockRef(
+        base,
+        nature & _U32,
+        place >> 32,
+        place & _U32,
+        content >> 32,
+        content & _U32,
+        timestamp_us,
+        nature >> 32 & 0xFF,
+        nature >> 40,
+        low,
+        high,
+    )
 
 
 def first_offset(log: Log) -> int:
