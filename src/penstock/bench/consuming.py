@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -14,7 +13,7 @@ from penstock.bench.place import Target
 from penstock.bench.requests import Requests
 from penstock.bench.sending import Extent, Sender
 from penstock.bench.topics import GROUP, check_acked, check_published, ends_of, new_name, topics
-from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
+from penstock.client.consumer import AsyncClientConsumer
 
 WAIT_S = 10.0
 """After so long without a message, something is missing."""
@@ -27,7 +26,7 @@ class Consuming:
 
     batch: int = 1000
     window: int = 4
-    """Acks under way."""
+    """Batches under way, each received and then acked."""
     size: int = 100
     count: int = 500_000
 
@@ -35,7 +34,7 @@ class Consuming:
     def what(self) -> str:
         """The plan in words."""
         messages = "one message at a time" if self.batch == 1 else f"batches of {self.batch:,}"
-        return f"receive + ack, {messages}, {self.window:,} acks under way"
+        return f"receive + ack, {messages}, {self.window:,} batches under way"
 
 
 async def consume(target: Target, plan: Consuming) -> Figure:
@@ -68,30 +67,33 @@ async def consume(target: Target, plan: Consuming) -> Figure:
 async def _drain(consumer: AsyncClientConsumer, plan: Consuming, count: int) -> tuple[int, float, Histogram]:
     """Receive and ack everything: how many came, in how many seconds, and how long batches took."""
     histogram = Histogram()
-    acks: deque[asyncio.Task[None]] = deque()
-    received = 0
-    start_ns = perf_counter_ns()
-    try:
+    received = acked = 0
+    finished = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        nonlocal received, acked
         while received < count:
             asked_ns = perf_counter_ns()
             messages = await consumer.receive(plan.batch, wait=WAIT_S)
             if not messages:
                 raise Mismatch(f"{received:,} messages came of {count:,}, and then none for {WAIT_S:g} s")
             received += len(messages)
-            acks.append(asyncio.ensure_future(_ack(consumer, messages, asked_ns, histogram)))
-            if len(acks) >= plan.window:
-                await acks.popleft()
-        while acks:
-            await acks.popleft()
+            await consumer.ack(messages)
+            histogram.record(perf_counter_ns() - asked_ns)
+            acked += len(messages)
+            if acked >= count and not finished.done():
+                finished.set_result(None)
+
+    start_ns = perf_counter_ns()
+    tasks = [asyncio.ensure_future(work()) for _ in range(plan.window)]
+    try:
+        while not finished.done():
+            await asyncio.wait([finished, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in tasks if task.done()]:
+                tasks.remove(task)
+                task.result()
     finally:
-        for task in acks:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*acks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
     return received, (perf_counter_ns() - start_ns) / 1e9, histogram
-
-
-async def _ack(
-    consumer: AsyncClientConsumer, messages: list[AsyncReceived], asked_ns: int, histogram: Histogram
-) -> None:
-    await consumer.ack(messages)
-    histogram.record(perf_counter_ns() - asked_ns)

@@ -220,7 +220,7 @@ def consume(
     batch: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, max=100_000, help="Messages that are asked for, and acked, at once.")
     ] = 1000,
-    window: Annotated[int, typer.Option(metavar="NUMBER", min=1, max=100, help="Acks under way.")] = 4,
+    window: Annotated[int, typer.Option(metavar="NUMBER", min=1, max=100, help="Batches under way.")] = 4,
     count: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, help="Messages to consume, which are published first.")
     ] = 500_000,
@@ -229,7 +229,7 @@ def consume(
 ) -> None:
     """Measure receiving and acking with the client's consumer, beside publishing the same messages.
 
-    They are published first; then one consumer asks for batch after batch, with some acks under way.
+    They are published first; then one consumer receives and acks batch after batch, some at a time.
 
         penstock bench consume
         penstock bench consume --batch 100 --count 2000000

@@ -8,6 +8,8 @@ from typing import cast
 
 from penstock.protocol.frames import BROKEN, FrameReader, ProtocolError
 
+_FRAMES_TOGETHER = 64
+_WRITE_BYTES = 4096
 _FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
 
 OnFrame = Callable[[int, int, memoryview], None]
@@ -31,6 +33,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no class of asyncio
+        self._transport.set_write_buffer_limits(high=_WRITE_BYTES)  # uvloop writes at once what is more than this
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.room()
@@ -60,6 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(data)
+        if len(self._unsent) >= _FRAMES_TOGETHER:  # the server can begin with these
+            self._flush()
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
