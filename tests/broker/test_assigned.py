@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
-from penstock.broker.dead_letters import bury
+from penstock.broker.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 

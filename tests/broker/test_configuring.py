@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.broker.burying import bury
 from penstock.broker.checking import check_directory, repair_directory
 from penstock.broker.configuring import configure_topic
 from penstock.broker.consumer import Consumer
-from penstock.broker.dead_letters import bury, list_dead_letters
+from penstock.broker.dead_letters import list_dead_letters
 from penstock.broker.engine import Engine
 from penstock.broker.settling import Settler
 from penstock.journal.layout import file_name
@@ -285,7 +286,7 @@ def test_publishers_follow_backlog_delay_and_dedupe_window(broker: penstock.Brok
     broker.configure_topic("t", max_backlog=1, max_delay=10)
     with pytest.raises(penstock.Overloaded, match="max_backlog"):
         broker.publish("t", "y")
-    with pytest.raises(penstock.LimitExceeded, match="the limit is 10 s"):
+    with pytest.raises(penstock.InvalidArgument, match="the limit is 10 s"):
         broker.publish("t", "y", delay=11)
     broker.configure_topic("t", max_backlog=None, dedupe_window=1000)
     clock.advance(900)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker import contents
+from penstock.broker import burying, contents
 from penstock.broker import dead_letters as module
+from penstock.broker.burying import bury
 from penstock.segments import writer
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.server.harness import until
 
 
 @pytest.fixture
@@ -53,6 +56,37 @@ def test_Q7_a_dead_letter_is_the_whole_message_with_its_lineage(broker: penstock
     assert broker.dead_letters("t.dlq") == [letter]
 
 
+def test_Q6_one_that_dies_while_others_are_buried_has_its_last_delivery_in_its_letter(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, dying = broker.engine.journal, broker.engine.deliveries.dying
+    broker.publish_many("t", ["first", "second"])
+    consumer = broker.consumer("t", "g")
+    first, second = consumer.receive(2)
+    second.fail("once", delay=0)
+
+    def die() -> None:
+        consumer.kill(consumer.receive(1), "twice")
+
+    beside = threading.Thread(target=die)
+    flush, buries = journal.flush, threading.current_thread()
+
+    def flush_first() -> None:
+        flush()
+        if threading.current_thread() is buries and not beside.ident:
+            beside.start()
+            until(lambda: len(dying) == 2, "the death of the second")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "flush", flush_first)
+        first.kill("at once")
+    beside.join()
+    counts = {letter.value: (letter.deliveries, letter.failures) for letter in broker.dead_letters("t")}
+    assert counts == {b"first": (1, 0), b"second": (2, 1)}
+    history = [line.split()[1] for line in broker.dead_letters("t")[1].history]
+    assert history == ["delivered", "failed", "delivered"]
+
+
 def test_Q7_dead_letters_survive_a_restart_and_settling(clock: VirtualClock) -> None:
     storage = MemoryStorage()
     with penstock.open(storage=storage, clock=clock) as broker:
@@ -68,6 +102,17 @@ def test_Q7_dead_letters_survive_a_restart_and_settling(clock: VirtualClock) -> 
     with penstock.open(storage=storage, clock=clock) as broker:
         assert broker.dead_letters("t") == []
         assert broker.group("t", "g").ready == 3
+
+
+def test_a_letter_comes_from_the_topic_that_it_lies_beside_whatever_it_says(broker: penstock.Broker) -> None:
+    kill(broker, 1)
+    (letter,) = broker.read("t.dlq")
+    assert letter.headers is not None
+    broker.publish("other.dlq", "forged", headers=letter.headers)
+    (forged,) = broker.dead_letters("other.dlq")
+    assert (forged.origin.topic, forged.cause) == ("other", "published by hand")
+    assert broker.redrive("other.dlq").copied == 1
+    assert broker.group("t", "g").dead == 1
 
 
 def test_redrive_goes_back_in_place_to_the_group_that_gave_up(broker: penstock.Broker) -> None:
@@ -234,7 +279,7 @@ def test_letters_that_cannot_be_written_are_tried_again(
     monkeypatch.setattr(broker.engine, "append_internal", refuse_once)
     with pytest.raises(penstock.Overloaded):
         kill(broker, 1200)
-    module.bury(broker.engine)
+    bury(broker.engine)
     broker.engine.journal.flush()
     info = broker.group("t", "g")
     assert (info.ready, info.leased, info.dead) == (500, 0, 700)
@@ -379,7 +424,8 @@ def test_what_could_not_be_read_for_its_burial_comes_again(
 def test_large_messages_are_buried_and_copied_in_several_commits(
     broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(burying, "BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(module, "BYTES_AT_ONCE", 10_000)
     real, sizes = broker.engine.journal._write, []
 
     def write(group: Any, encoded: Any) -> Any:
@@ -395,3 +441,25 @@ def test_large_messages_are_buried_and_copied_in_several_commits(
     assert [message.value[0] for message in broker.read("u")] == list(range(20))
     assert max(sizes) < 30_000
     assert len(sizes) >= 12
+
+
+def test_dead_letters_that_are_named_are_found_without_a_look_at_all_the_others(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.publish_many("t", [str(number) for number in range(1000)])
+    with broker.consumer("t", "g") as consumer:
+        consumer.kill(consumer.receive(1000), "no")
+    looked_at: list[int] = []
+    real = module._to_letter
+
+    def look(message: penstock.StoredMessage) -> penstock.DeadLetter:
+        looked_at.append(message.offset)
+        return real(message)
+
+    monkeypatch.setattr(module, "_to_letter", look)
+    named = module.ByName([penstock.MessageId("t.dlq", 0, offset) for offset in (500, 502, 5000)])
+    assert broker.redrive("t", filter=named).redriven == 2
+    assert looked_at == [500, 501, 502]
+    assert broker.purge_dead_letters("t", filter=module.ByName([])) == 0
+    assert broker.purge_dead_letters("t", filter=module.ByName([penstock.MessageId("t.dlq", 7, 1)])) == 0
+    assert looked_at == [500, 501, 502]

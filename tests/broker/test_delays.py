@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.dead_letters import bury
+from penstock.broker import delays as delays_module
+from penstock.broker.burying import bury
+from penstock.broker.delays import find_delayed, list_delayed
 from penstock.testing import MemoryStorage, VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins
@@ -73,12 +75,12 @@ def test_what_falls_due_keeps_its_place_among_the_others(broker: penstock.Broker
 
 
 def test_a_delay_beyond_the_limit_is_refused(broker: penstock.Broker) -> None:
-    with pytest.raises(penstock.LimitExceeded, match="604800 s"):
+    with pytest.raises(penstock.InvalidArgument, match="604800 s"):
         broker.publish("t", "x", delay="8d")
     identity = broker.publish("t", "x", delay="7d")
-    with pytest.raises(penstock.LimitExceeded, match="max_delay"):
+    with pytest.raises(penstock.InvalidArgument, match="max_delay"):
         broker.reschedule_delayed(identity, delay="8d")
-    with pytest.raises(penstock.LimitExceeded):
+    with pytest.raises(penstock.InvalidArgument):
         broker.publish_many("t", ["y", penstock.Message("z", deliver_at="2030-01-01T00:00:00Z")])
     assert len(list(broker.read("t"))) == 1
 
@@ -97,7 +99,9 @@ def test_years_work_where_they_are_configured(clock: VirtualClock) -> None:
         assert values(consumer.receive()) == [b"far"]
 
 
-def test_the_list_is_in_the_order_of_the_times(broker: penstock.Broker, clock: VirtualClock) -> None:
+def test_the_list_is_in_the_order_of_the_times(
+    broker: penstock.Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker.create_topic("t", partitions=3)
     delays = random.Random(5).sample(range(1, 1000), 60)
     ids = {broker.publish("t", "x", delay=delay): delay for delay in delays}
@@ -108,6 +112,13 @@ def test_the_list_is_in_the_order_of_the_times(broker: penstock.Broker, clock: V
         for identity, delay in sorted(ids.items(), key=lambda item: item[1])
     ]
     assert broker.delayed("t", limit=5) == found[:5]
+    assert list(list_delayed(broker.engine, "t", limit=5, skip=3)) == found[3:8]
+    for at_once in (1, 7):  # so many of them while others wait
+        monkeypatch.setattr(delays_module, "_AT_ONCE", at_once)
+        assert list(list_delayed(broker.engine, "t", limit=20, skip=3)) == found[3:23]
+        assert broker.delayed("t") == found
+    assert list(list_delayed(broker.engine, "t", skip=len(found))) == []
+    assert find_delayed(broker.engine, found[-1].id) == found[-1]
     clock.advance(500)
     assert len(broker.delayed("t")) == sum(delay > 500 for delay in delays)
 

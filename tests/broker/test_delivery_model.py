@@ -12,8 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.broker.burying import bury
 from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import bury, list_dead_letters, purge, redrive
+from penstock.broker.dead_letters import list_dead_letters, purge, redrive
 from penstock.broker.delays import cancel_delayed, reschedule_delayed
 from penstock.broker.engine import Engine
 from penstock.broker.groups import _info, seek_group, show_group

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from penstock.broker.burying import bury
 from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import bury, list_dead_letters, purge
+from penstock.broker.dead_letters import list_dead_letters, purge
 from penstock.broker.engine import Engine
 from penstock.broker.groups import seek_group, show_group
 from penstock.broker.reading import LogReader

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.broker.burying import bury
 from penstock.broker.consumer import Delivery
-from penstock.broker.dead_letters import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 

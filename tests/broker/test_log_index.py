@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.settling import Settler
-from penstock.broker.topics import BlockRef, Log, Topic
+from penstock.broker.topics import BlockRef, Log, Topic, missing_runs
 from penstock.journal.files import JournalFile
 from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS
 from penstock.model.config import BrokerConfig, TopicConfig
@@ -125,6 +125,20 @@ def test_the_spans_of_blocks_stay_in_step_with_the_blocks(moves: list[tuple[int,
         ]
     log.close({1: file})
     assert (len(log), list(log.places_about(3, 3))) == (0, [])
+
+
+@given(st.lists(st.integers(0, 9), max_size=10, unique=True), st.booleans(), st.integers(0, 9))
+def test_what_is_missing_of_a_log_is_what_no_block_holds(tens: list[int], in_order: bool, dropped: int) -> None:
+    """Blocks of ten, with gaps between them as a repair leaves them, and in any order, as recovery may find them."""
+    log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
+    file = JournalFile(MemoryStorage().create("journal"), 1, 1, 0)
+    for ten in sorted(tens) if in_order else tens:
+        log.add(file, BlockRef(ten * 10, 10, 1, 72, 10, 5, 99))
+    log.drop(min(dropped, len(tens)), {1: file})
+    held = {ten * 10 + n for ten in sorted(tens)[dropped:] for n in range(10)}
+    for start in range(110):
+        missing = {offset for first, end in missing_runs(log, start) for offset in range(first, end)}
+        assert missing == set(range(start, log.committed_end)) - held
 
 
 def test_the_index_of_messages_holds_the_largest_numbers_there_are() -> None:

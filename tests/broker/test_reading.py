@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.broker.contents import Contents
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.settling import Settler
+from penstock.delivery.offsets import from_range
 from penstock.segments import writer
-from penstock.segments.window import Window
+from penstock.segments.window import Rows, Window
 from penstock.testing import MemoryStorage, VirtualClock
 
 START_S = VirtualClock.START_US / 1_000_000
@@ -155,3 +159,48 @@ def test_L14_a_segment_that_vanished_is_said_and_not_skipped(tmp_path: Path) -> 
         next(tmp_path.rglob("*.parquet")).unlink()
         with pytest.raises(penstock.CorruptData, match="missing"):
             list(broker.read("t"))
+
+
+class Door:
+    """A lock that tells when so many have come to it."""
+
+    def __init__(self, count: int) -> None:
+        self._lock, self._count = threading.Lock(), count
+        self._arrived = iter(range(1, count + 1))
+        self.all_here = threading.Event()
+
+    def __enter__(self) -> None:
+        if next(self._arrived) == self._count:
+            self.all_here.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_threads_that_come_to_a_row_group_together_decode_it_once(
+    mixed: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = mixed.engine.topic("t").partitions[0].messages
+    contents, door, loaded = Contents(mixed.engine), Door(8), list[int]()
+    contents._loading = [door] * len(contents._loading)  # type: ignore[list-item]
+    chunk = LogReader.chunk
+
+    def decode(reader: LogReader, window: Window) -> tuple[Rows, int] | None:
+        loaded.append(window.start)
+        assert window.start >= 60 or door.all_here.wait(30)
+        return chunk(reader, window)
+
+    def read(start: int, end: int) -> list[int]:
+        return [offset for rows in contents.rows(log, from_range(start, end), []) for offset in rows.offsets]
+
+    monkeypatch.setattr(LogReader, "chunk", decode)
+    with ThreadPoolExecutor(8) as threads:
+        reading = [threads.submit(read, 0, 10 + n) for n in range(7)]
+        assert read(60, 65) == list(range(60, 65)), "what is in the journal waits for no row group"
+        reading.append(threads.submit(read, 0, 17))
+        for n, future in enumerate(reading):
+            assert future.result(30) == list(range(10 + n))
+    assert sorted(loaded) == [0, 60, 61, 62, 63, 64]
+    assert read(0, 30) == list(range(30))
+    assert len(loaded) == 6

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
-from penstock.broker.dead_letters import bury
+from penstock.broker.burying import bury
 from penstock.model.info import GroupInfo
 from penstock.testing import MemoryStorage, VirtualClock
 

@@ -51,6 +51,15 @@ def test_it_fires_once_for_each_time(broker: penstock.Broker, clock: VirtualCloc
     assert schedule.next_at == datetime(2026, 1, 1, 4, tzinfo=UTC)
 
 
+def test_each_message_lives_from_when_it_is_published(broker: penstock.Broker, clock: VirtualClock) -> None:
+    broker.schedule("hourly", "0 * * * *", "t", "tick", expires_in="30s")
+    for _ in range(2):
+        pass_time(broker, clock, HOUR_S)
+    assert [message.expires_at for message in broker.read("t")] == [
+        datetime(2026, 1, 1, hour, 0, 30, tzinfo=UTC) for hour in (1, 2)
+    ]
+
+
 def test_the_time_zone_is_that_of_the_schedule(broker: penstock.Broker) -> None:
     assert broker.schedule("b", "0 9 * 7 *", "t", "x", zone="Europe/Berlin").next_at == datetime(
         2026, 7, 1, 7, tzinfo=UTC

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.broker.burying import bury
 from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import bury, list_dead_letters
+from penstock.broker.dead_letters import list_dead_letters
 from penstock.broker.engine import Engine
 from penstock.broker.groups import list_groups, show_group
 from penstock.broker.reading import LogReader

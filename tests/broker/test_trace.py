@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import penstock
-from penstock.broker.dead_letters import bury
+from penstock.broker.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins
@@ -211,7 +211,8 @@ def test_each_message_has_its_own_trace(broker: penstock.Broker) -> None:
     [
         ("t/0/99", penstock.MessageNotFound),
         ("t/9/0", penstock.MessageNotFound),
-        (f"t/0/{10**30}", penstock.MessageNotFound),
+        (f"t/0/{10**17}", penstock.MessageNotFound),
+        (f"t/0/{10**30}", penstock.InvalidArgument),
         ("unknown/0/0", penstock.TopicNotFound),
         ("t", penstock.InvalidArgument),
         ("t/-1/0", penstock.InvalidArgument),

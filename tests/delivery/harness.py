@@ -257,6 +257,7 @@ class PureTopic:
             "lapsing": len(claims.lapsing),
         }
         published = max(0, self.indexes[partition].end - progress.start)
+        assert sum(claims.ready_by_lane().values()) == counts["ready"]
         assert min(counts.values()) >= 0, f"Q1: {counts}"
         assert sum(counts.values()) - twice == published, f"Q1: {published} messages, and {counts}"
         assert published - progress.tally.total() == progress.backlog(self.indexes[partition].end)

@@ -218,6 +218,19 @@ def test_G4_sessions_that_end_together_are_one_change_of_membership() -> None:
     assert (group.epoch, group.owned("m1")) == (4, set(range(6)))
 
 
+def test_what_moved_and_who_was_not_heard_of_is_counted() -> None:
+    group = Assignment(4)
+    group.join("a", 0.0, 1.0)
+    assert (group.epoch, group.moves, group.expired) == (1, 4, 0)
+    group.join("b", 0.0, 10.0)
+    assert group.moves == 4, "nothing has moved before it is given up"
+    for partition in group.revoking("a"):
+        group.revoked("a", partition)
+    assert (group.epoch, group.moves, group.expired) == (2, 6, 0)
+    group.expire(5.0)
+    assert (group.epoch, group.moves, group.expired) == (3, 8, 1)
+
+
 def test_a_group_without_members_owns_nothing() -> None:
     group = Assignment(2)
     assert (group.owner(0), group.next_expiry_s(), group.expire(1e9), group.members()) == (None, None, [], {})

@@ -285,6 +285,9 @@ def test_timers_do_as_a_sorted_list_does(steps: list[tuple[str, int, int | list[
             model = [row for row in model if row[0] > argument]
         assert len(timers) == len(model)
         assert list(timers.entries()) == sorted(model)
+        middle_us = sorted(model)[len(model) // 2][0] if model else start_us
+        later = [entry for entry in timers.entries(middle_us) if entry[0] >= middle_us]
+        assert later == [entry for entry in sorted(model) if entry[0] >= middle_us]
         wake_us = timers.next_due_us
         assert (wake_us is None) == (not model)
         assert wake_us is None or wake_us <= min(model)[0]

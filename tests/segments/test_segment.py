@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from array import array
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, EventKind, span_of
 from penstock.segments import SegmentInfo, segment_name, writer
-from penstock.segments.reader import SegmentReader
+from penstock.segments.reader import SegmentReader, _CheckedBytes
 from penstock.segments.schema import events_from_arrow, events_to_arrow, messages_from_arrow, messages_to_arrow
 from penstock.segments.window import Rows, Window
 from penstock.segments.writer import write_segment
@@ -431,6 +432,23 @@ def test_a_segment_that_is_not_there_is_a_missing_file() -> None:
     _, info = segment(numbered([1]))
     with pytest.raises(FileNotFoundError):
         SegmentReader(MemoryStorage(), NAME, "messages", info)
+
+
+def test_a_segment_is_read_by_the_thread_that_asks_so_that_none_of_arrows_outlives_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: set[int] = set()
+    load = _CheckedBytes.read
+
+    def watched(file: _CheckedBytes, size: int = -1) -> bytes:
+        threads.add(threading.get_ident())
+        return load(file, size)
+
+    monkeypatch.setattr(_CheckedBytes, "read", watched)
+    reader, _ = segment(numbered([1] * 100))
+    with reader:
+        assert len(found(reader)) == 100
+    assert threads == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("damaged", ["nothing", "a row group", "the footer"])

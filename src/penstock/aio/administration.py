@@ -67,6 +67,10 @@ class AsyncAdministration:
         """Let a group begin again, with everything that is kept."""
         await asyncio.to_thread(self._broker.reset_group, topic, group)
 
+    async def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Note how far a reader is that keeps its own position, so that its lag is seen."""
+        await asyncio.to_thread(self._broker.checkpoint_group, topic, group, positions)
+
     async def delete_group(self, topic: str, group: str) -> None:
         """Forget a group."""
         await asyncio.to_thread(self._broker.delete_group, topic, group)

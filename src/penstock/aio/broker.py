@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.aio.administration import AsyncAdministration
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
-from penstock.aio.outcomes import Outcomes
+from penstock.aio.outcomes import Outcomes, ThreadOutcomes
 from penstock.broker.consuming import Consuming
 from penstock.broker.embedded import Broker, open_broker
 from penstock.broker.engine import Engine
@@ -19,6 +19,7 @@ from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
+from penstock.model.layout import TopicLayout
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
@@ -47,6 +48,7 @@ class AsyncBroker(AsyncAdministration):
     def __init__(self, opening: Callable[[], Broker]) -> None:
         self._opening = opening
         self._opened: Broker | None = None
+        self._outcomes: Outcomes
 
     @property
     def _broker(self) -> Broker:
@@ -66,7 +68,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await opening).close()  # it cannot be stopped half-way
             raise
-        self._outcomes = Outcomes(loop, self._opened.engine.journal)
+        self._outcomes = ThreadOutcomes(loop, self._opened.engine.journal)
         return self
 
     async def __aexit__(
@@ -113,6 +115,27 @@ class AsyncBroker(AsyncAdministration):
                 await self._outcomes.of(commit)
             commit.result()
         return ids
+
+    async def stage_many(self, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
+        """Hand in a part of what is to be published together later."""
+        rows = messages if isinstance(messages, list | bytes | str) else list(messages)
+        return await asyncio.to_thread(self._broker.stage_many, stage, topic, rows)
+
+    async def seal_stage(self, stage: str) -> int:
+        """Put what was staged on disk."""
+        return await asyncio.to_thread(self._broker.seal_stage, stage)
+
+    async def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
+        """Publish what sealed stages hold, once for each producer and sequence."""
+        return await asyncio.to_thread(self._broker.publish_staged, stages, producer=producer, sequence=sequence)
+
+    async def staged_sequence(self, producer: str) -> int | None:
+        """The newest sequence that `publish_staged` knows of a producer."""
+        return await asyncio.to_thread(self._broker.staged_sequence, producer)
+
+    async def drop_staged(self, stages: Sequence[str]) -> None:
+        """Forget stages that will not be published."""
+        await asyncio.to_thread(self._broker.drop_staged, stages)
 
     async def consumer(
         self,
@@ -206,6 +229,10 @@ class AsyncBroker(AsyncAdministration):
         """Every topic, by name."""
         return self._broker.topics()
 
+    async def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
+        """Where the messages and events of a topic lie."""
+        return self._broker.layout(topic, segments=segments)
+
     async def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own."""
         return await asyncio.to_thread(lambda: self._broker.create_topic(name, **config))
@@ -225,6 +252,10 @@ class AsyncBroker(AsyncAdministration):
     async def retain(self) -> int:
         """Apply retention now."""
         return await asyncio.to_thread(self._broker.retain)
+
+    async def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
+        """Remove the segments that lie wholly before these offsets (by partition), for good."""
+        return await asyncio.to_thread(lambda: self._broker.trim(topic, before, events=events))
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -246,6 +277,13 @@ def open(  # noqa: A001 - named after the builtin, as `penstock.open` is
 ) -> AsyncBroker:
     """The broker of a directory, to be entered with `async with`; options are those of `BrokerConfig`."""
     return AsyncBroker(lambda: open_broker(path, storage=storage, clock=clock, **config))
+
+
+def around(broker: Broker, outcomes: Outcomes) -> AsyncBroker:
+    """The awaited face of a broker that is open, and stays somebody else's."""
+    made = AsyncBroker(lambda: broker)
+    made._opened, made._outcomes = broker, outcomes  # noqa: SLF001 - the other half of making it
+    return made
 
 
 async def _in_thread(items: Iterator[Item], at_once: int) -> AsyncIterator[Item]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.broker.consuming import Consuming
-from penstock.broker.delivered import Delivered
+from penstock.broker.delivered import Delivered, Leased
 from penstock.broker.waiting import Waiter
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
@@ -121,28 +121,30 @@ class AsyncConsumer:
                 return received[0]
         raise StopAsyncIteration
 
-    async def ack(self, messages: Iterable[AsyncDelivery]) -> None:
+    async def ack(self, messages: Iterable[AsyncDelivery] | Leased) -> None:
         """All of them are done; returns when that is durable. Raises LeaseLost for those that were not held."""
         commit, lost = self._consuming.ack(messages)
         await self._outcome(commit, lost)
 
-    async def extend(self, messages: Iterable[AsyncDelivery], seconds: Duration) -> None:
+    async def extend(self, messages: Iterable[AsyncDelivery] | Leased, seconds: Duration) -> None:
         """Hold them for so long from now, where that is longer."""
         _, lost = self._consuming.extend(messages, seconds)
         if lost is not None:
             raise lost
 
-    async def release(self, messages: Iterable[AsyncDelivery]) -> None:
+    async def release(self, messages: Iterable[AsyncDelivery] | Leased) -> None:
         """Give them back at once, through no fault of theirs."""
         commit, lost = self._consuming.release(messages)
         await self._outcome(commit, lost)
 
-    async def fail(self, messages: Iterable[AsyncDelivery], reason: str, delay: Duration | None = None) -> None:
+    async def fail(
+        self, messages: Iterable[AsyncDelivery] | Leased, reason: str, delay: Duration | None = None
+    ) -> None:
         """They could not be processed: another try later, or the dead letters."""
         commit, lost = await asyncio.to_thread(self._consuming.fail, messages, reason, delay)
         await self._outcome(commit, lost)
 
-    async def kill(self, messages: Iterable[AsyncDelivery], reason: str) -> None:
+    async def kill(self, messages: Iterable[AsyncDelivery] | Leased, reason: str) -> None:
         """They can never be processed: dead-letter them now."""
         commit, lost = await asyncio.to_thread(self._consuming.kill, messages, reason)
         await self._outcome(commit, lost)

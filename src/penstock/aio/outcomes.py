@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
+from typing import Protocol
 
 from penstock.journal import Commit, Journal
 
 
-class Outcomes:
-    """The commits that tasks of one event loop wait for."""
+class Outcomes(Protocol):
+    """Tells tasks of one event loop when commits are done."""
+
+    def of(self, commit: Commit) -> asyncio.Future[None]:
+        """Done when the commit is."""
+
+
+class ThreadOutcomes:
+    """The commits that tasks of one event loop wait for; the broker's commit thread does them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal) -> None:
         self._create_future = loop.create_future

@@ -78,6 +78,15 @@ class Administration:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
         self.seek_group(topic, group, "earliest")
 
+    def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
+
+        The group is made if it is new, and is for no consumers; durable when this returns. Each position is the next
+        offset to be read, and may go back; where it is the same as before, nothing is written.
+        """
+        with Uninterrupted():
+            groups.checkpoint_group(self._open_engine(), topic, group, positions)
+
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
         with Uninterrupted():
@@ -88,7 +97,7 @@ class Administration:
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
         with Uninterrupted():
-            return list(itertools.islice(delays.list_delayed(self.engine, topic), check_limit(limit)))
+            return list(delays.list_delayed(self.engine, topic, check_limit(limit)))
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""

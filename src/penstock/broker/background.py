@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.broker.dead_letters import bury
+from penstock.broker.burying import bury
 from penstock.broker.engine import Engine
 from penstock.broker.retention import retain
+from penstock.broker.segment_process import SegmentProcess
 from penstock.broker.settling import Settler
 from penstock.broker.tidying import tidy
 from penstock.model.errors import BrokerClosed, PenstockError
@@ -24,9 +25,10 @@ _LOOK_AGAIN_S = 0.5  # the wall clock may be set while we sleep
 class Background:
     """Starts the threads, and ends them without losing anything."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, segment_process: SegmentProcess | None = None) -> None:
         self._engine = engine
-        self.settler = Settler(engine)
+        self._segment_process = segment_process
+        self.settler = Settler(engine, segment_process)
         self._stopping = False
         self._flush_wanted = threading.Event()
         self._settle_wanted = threading.Event()
@@ -50,6 +52,8 @@ class Background:
         self._alarm.set()
         for thread in self._threads:
             thread.join()
+        if self._segment_process is not None:
+            self._segment_process.close()
 
     def _commit(self) -> None:
         config, journal = self._engine.config, self._engine.journal
@@ -88,6 +92,7 @@ class Background:
         retained_s = self._engine.clock.monotonic_s()
         if self._engine.untidy:
             self._attempt("tidying", lambda: tidy(self._engine))
+        self._attempt("staging", self._engine.staging.keep_house)
         while True:
             self._settle_wanted.wait(_HOUSEKEEPING_S)
             self._settle_wanted.clear()
@@ -96,6 +101,7 @@ class Background:
             self._attempt("settling", self.settler.settle)
             if self._engine.clock.monotonic_s() - retained_s >= _RETENTION_S:
                 self._attempt("retention", lambda: retain(self._engine))
+                self._attempt("staging", self._engine.staging.keep_house)
                 retained_s = self._engine.clock.monotonic_s()
 
     def _attempt(self, what: str, work: Callable[[], object]) -> None:
@@ -104,7 +110,9 @@ class Background:
             work()
         except BrokerClosed:
             pass
-        except (PenstockError, OSError) as error:
-            _log.warning("%s will be tried again: %s", what, error)
-        except Exception:  # noqa: BLE001 - not even a bug may end the thread
-            _log.exception("%s failed; it will be tried again", what)
+        except Exception as error:  # noqa: BLE001 - not even a bug may end the thread
+            self._engine.meters.upkeep_failures[what] += 1
+            if isinstance(error, PenstockError | OSError):
+                _log.warning("%s will be tried again: %s", what, error)
+            else:
+                _log.exception("%s failed; it will be tried again", what)

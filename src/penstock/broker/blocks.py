@@ -253,6 +253,47 @@ class TopicBlock:
         self._undo()
 
 
+class StagedRecord(msgspec.Struct, array_like=True, frozen=True):
+    """How far the newest staged publish of a producer is, as journal and checkpoint keep it."""
+
+    producer: str
+    sequence: int
+    messages: int
+    """How many are published, by this and the steps before."""
+    files: tuple[str, ...]
+    """The files of its stages, in order; none once they are removed."""
+    next_file: int | None = None
+    """In which of them the next step begins; None: all is published."""
+    position: int = 0
+    """Where in that file."""
+
+
+decode_staged_record = msgspec.msgpack.Decoder(StagedRecord).decode
+
+
+class StagedBlock:
+    """Says that what stands before it in its group are staged messages, and which: so they are published once."""
+
+    __slots__ = ("_keep", "_record", "base", "count", "flags", "kind", "partition", "timestamp_us", "topic")
+
+    def __init__(self, record: StagedRecord, now_us: int, keep: Callable[[StagedRecord], None]) -> None:
+        self.kind: int = BlockKind.STAGED
+        self.flags = self.topic = self.partition = self.base = 0
+        self.count = 1
+        self.timestamp_us = now_us
+        self._record = record
+        self._keep = keep
+
+    def encode(self) -> list[bytes]:
+        return [_encode_record(self._record)]
+
+    def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
+        self._keep(self._record)
+
+    def refused(self) -> None:
+        """What was known before still holds."""
+
+
 def dedupe_window(topic: Topic) -> DedupeWindow:
     """The topic's memory of dedupe ids, made when the first one comes."""
     if topic.dedupe is None:

@@ -11,7 +11,7 @@ import dataclasses
 import msgspec
 from google_crc32c import value as crc32c
 
-from penstock.broker.blocks import dedupe_window
+from penstock.broker.blocks import StagedRecord, dedupe_window
 from penstock.broker.memory import ProducerHistories
 from penstock.broker.topics import Catalog, Log, Topic
 from penstock.delivery.partition import DeliveryState, PartitionState
@@ -71,6 +71,8 @@ class Checkpoint(msgspec.Struct):
     topics: list[TopicState]
     clean: bool = False
     """Whether closing wrote it: then no file is there that it does not know of."""
+    staged: list[StagedRecord] = []
+    """The newest staged publish of each producer, the one silent for longest first."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

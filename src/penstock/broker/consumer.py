@@ -188,8 +188,9 @@ class Consumer:
         return received[0] if received else None
 
     def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[Delivery]:
-        arrived = threading.Event()
-        waiter = Waiter(self._consuming.seats, wanted, visibility_s, arrived.set)
+        arrived = threading.Lock()  # bare: Ctrl-C in a wait leaves no other lock behind
+        arrived.acquire()
+        waiter = Waiter(self._consuming.seats, wanted, visibility_s, arrived.release)
         try:
             with Uninterrupted():
                 with self._engine.lock:
@@ -200,7 +201,7 @@ class Consumer:
                     return self._take(*found)
             if wait_s <= 0:
                 return []
-            arrived.wait(min(wait_s, threading.TIMEOUT_MAX))
+            arrived.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX))
         except BaseException:
             self._stop_waiting(waiter)
             if waiter.topic is not None:

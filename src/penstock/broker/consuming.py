@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from penstock.broker.burying import bury
 from penstock.broker.contents import Unreadable
-from penstock.broker.dead_letters import bury
 from penstock.broker.delivered import Delivered, Leased, hold_unseen
 from penstock.broker.topic_delivery import Seat, TopicDelivery
 from penstock.broker.waiting import Seats
@@ -84,13 +84,15 @@ class Consuming(Generic[Message]):
 
     # Receiving.
 
-    def fetch(self, max_messages: int, visibility_s: float | None) -> tuple[TopicDelivery, list[Pick]] | None:
-        """Lease what is ready; under the state lock."""
+    def fetch(
+        self, max_messages: int, visibility_s: float | None, partition: int | None = None
+    ) -> tuple[TopicDelivery, list[Pick]] | None:
+        """Lease what is ready, in all partitions or in one; under the state lock."""
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
         if len(self.seats) > 1:
             self.seats.append(self.seats.pop(0))  # the topics in turn
-        return self._deliveries.fetch(self.seats, max_messages, visibility_s)
+        return self._deliveries.fetch(self.seats, max_messages, visibility_s, partition)
 
     def must_read_segments(self, delivery: TopicDelivery, picks: list[Pick]) -> bool:
         """Whether getting the content may take milliseconds."""
@@ -182,7 +184,7 @@ class Consuming(Generic[Message]):
     def ahead(self, window: int) -> int:
         """How many of `window` messages to hold ready: one while there are lanes, which must not be overtaken."""
         lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
-        return min(self.max_in_flight, window if lanes <= 1 else 1)
+        return min(self.max_in_flight, window if lanes <= 1 else min(window, 1))
 
     def prefetch(self) -> int:
         """How many messages to hold ready for a loop."""
@@ -290,6 +292,24 @@ class Consuming(Generic[Message]):
                 else:
                     leased.by_topic.setdefault(topic, []).append((lease, offsets))
         return leased
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages it holds."""
+        with self._engine.lock:
+            desks = ((delivery.desks.get(seat.group), seat.consumer) for delivery, seat in self.seats)
+            return sum(desk.group.leases.in_flight[consumer] for desk, consumer in desks if desk is not None)
+
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions of each topic that it gets messages from: all, where consumers share the work."""
+        found: dict[str, list[int]] = {}
+        with self._engine.lock:
+            for delivery, seat in self.seats:
+                desk = delivery.desks.get(seat.group)
+                assigned = None if desk is None else desk.assignment
+                owned = range(len(delivery.indexes)) if assigned is None else assigned.owned(seat.consumer)
+                found[delivery.topic.name] = sorted(owned)
+        return found
 
     def heartbeat(self) -> None:
         """It is alive."""

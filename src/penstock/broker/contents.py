@@ -21,11 +21,10 @@ from penstock.model.errors import CorruptData
 from penstock.segments.window import Rows, Window
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.broker.engine import Engine
 
 _CACHE_BYTES = 64 << 20
+_LOADS_AT_ONCE = 16
 _CHUNK_BYTES, _ROW_BYTES = 1024, 64  # what Python takes, beside the content
 Unreadable = list[tuple[Offsets, CorruptData]]
 """What could not be read, in order, with why."""
@@ -36,7 +35,7 @@ class Chunk:
 
     __slots__ = ("content", "end", "first", "log", "offsets", "size_bytes")
 
-    def __init__(self, log: Log, content: Rows | pa.Table, offsets: Offsets, size_bytes: int) -> None:
+    def __init__(self, log: Log, content: Rows, offsets: Offsets, size_bytes: int) -> None:
         self.log = log
         self.content = content
         self.offsets = offsets
@@ -46,23 +45,17 @@ class Chunk:
     def pick(self, wanted: Offsets) -> Rows:
         """The rows of some of its messages."""
         if len(wanted) == len(self.offsets):
-            return self.content if isinstance(self.content, Rows) else _to_rows(self.content)
+            return self.content
         start, count = self.offsets.rank(wanted.min()) - 1, len(wanted)
         if self.offsets.rank(wanted.max()) == start + count:
-            return self._slice(start, start + count)
+            offsets, times, batch = self.content
+            end = start + count
+            return Rows(offsets[start:end], times[start:end], batch.slice(start, end))
         places = [offset - self.first for offset in wanted.to_array()]
         if self.end - self.first > len(self.offsets):  # some are missing in between
             places = [self.offsets.rank(offset) - 1 for offset in wanted]
-        if isinstance(self.content, Rows):
-            times = select(self.content.timestamps_us, places)
-            return Rows(wanted.to_array().tolist(), times, self.content.batch.select(places))
-        return _to_rows(self.content.take(places))
-
-    def _slice(self, start: int, end: int) -> Rows:
-        if isinstance(self.content, Rows):
-            offsets, times, batch = self.content
-            return Rows(offsets[start:end], times[start:end], batch.slice(start, end))
-        return _to_rows(self.content.slice(start, end - start))
+        times = select(self.content.timestamps_us, places)
+        return Rows(wanted.to_array().tolist(), times, self.content.batch.select(places))
 
 
 class Contents:
@@ -71,6 +64,7 @@ class Contents:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
+        self._loading = [threading.Lock() for _ in range(_LOADS_AT_ONCE)]
         self._chunks: dict[Log, list[Chunk]] = {}
         self._oldest: deque[Chunk] = deque()
         self._bytes = 0
@@ -83,7 +77,7 @@ class Contents:
         left = offsets
         while left:
             try:
-                chunk = self._cached(log, left.min()) or self._load(log, left.min(), left.max() + 1)
+                chunk = self._cached(log, left.min()) or self._load_once(log, left.min(), left.max() + 1)
             except CorruptData as error:
                 first, end = self._damaged(log, left)
                 bad = left & from_range(first, end)
@@ -112,16 +106,26 @@ class Contents:
             place = bisect_right(chunks, offset, key=_first) - 1
             return chunks[place] if place >= 0 and chunks[place].end > offset else None
 
+    def _load_once(self, log: Log, start: int, end: int) -> Chunk | None:
+        """Load it, unless somebody else does: consumers of a group come to the end of a row group together."""
+        if start >= log.settled_end:  # blocks are small, and nobody who needs one waits for a row group
+            return self._load(log, start, end)
+        with self._loading[hash(log) % len(self._loading)]:
+            return self._cached(log, start) or self._load(log, start, end)
+
     def _load(self, log: Log, start: int, end: int) -> Chunk | None:
         """Decode the block or row group that holds the first of these offsets that exists."""
+        now_s = self._engine.clock.monotonic_s
+        started_s = now_s()
         found = LogReader(self._engine, log, include_deleted=True).chunk(Window(start, end))
         if found is None:
             return None
+        with self._lock:
+            self._engine.meters.content_read_s.observe(now_s() - started_s)
         content, size_bytes = found
-        if isinstance(content, Rows):
-            chunk = Chunk(log, content, from_range(content.offsets[0], content.offsets[-1] + 1), size_bytes)
-        else:
-            chunk = Chunk(log, content, Offsets(content.column("offset").to_pylist()), size_bytes)
+        first, end = content.offsets[0], content.offsets[-1] + 1
+        whole = end - first == len(content.offsets)
+        chunk = Chunk(log, content, from_range(first, end) if whole else Offsets(content.offsets), size_bytes)
         self._keep(chunk)
         return chunk
 
@@ -162,12 +166,6 @@ class Contents:
                 self._chunks[gone.log].remove(gone)
                 if not self._chunks[gone.log]:
                     del self._chunks[gone.log]
-
-
-def _to_rows(table: pa.Table) -> Rows:
-    from penstock.segments.schema import messages_from_arrow
-
-    return messages_from_arrow(table)
 
 
 _first = attrgetter("first")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,23 +20,49 @@ from penstock.segments.window import Window
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
     from penstock.broker.topic_delivery import TopicDelivery
+    from penstock.delivery.index import PartitionIndex
+
+_AT_ONCE = 10_000
+_Place = tuple[int, int, int]  # when it falls due, its partition and its offset
+_BEFORE_ALL: _Place = (-1, -1, -1)
 
 
-def list_delayed(engine: Engine, topic_name: str) -> Iterator[DelayedMessage]:
-    """What is not due yet, the next to fall due first."""
+def list_delayed(engine: Engine, topic_name: str, limit: int | None = None, skip: int = 0) -> Iterator[DelayedMessage]:
+    """What is not due yet, the next to fall due first; publishers wait while some of it is found."""
     with engine.lock:
         name = engine.topic(topic_name).name
     delivery = engine.deliveries.attach(name)
     with engine.lock:
         delivery.tick(engine.deliveries.now())
-        found = [
-            (due_us, number, offset)
-            for number, index in enumerate(delivery.indexes)
-            for due_us, offset in index.delayed()
-        ]
-    if len(delivery.indexes) > 1:
-        found.sort()
-    return (DelayedMessage(MessageId(name, number, offset), due_us) for due_us, number, offset in found)
+    found: list[_Place] = []
+    while limit is None or len(found) < skip + limit:
+        at_once = _AT_ONCE if limit is None else min(_AT_ONCE, skip + limit - len(found))
+        with engine.lock:
+            some = list(itertools.islice(_behind(delivery, found[-1] if found else _BEFORE_ALL), at_once))
+        if not some:
+            break
+        found += some
+    return (DelayedMessage(MessageId(name, number, offset), due_us) for due_us, number, offset in found[skip:])
+
+
+def _behind(delivery: TopicDelivery, last: _Place) -> Iterator[_Place]:
+    """What falls due behind a message of the list; under the state lock."""
+
+    def places(number: int, index: PartitionIndex) -> Iterator[_Place]:
+        return ((due_us, number, offset) for due_us, offset in index.delayed(max(0, last[0])))
+
+    in_order = heapq.merge(*(places(number, index) for number, index in enumerate(delivery.indexes)))
+    return (place for place in in_order if place > last)
+
+
+def find_delayed(engine: Engine, identity: MessageId) -> DelayedMessage:
+    """One message that is not due yet."""
+    delivery, message = _find(engine, identity)
+    with engine.lock:
+        delivery.tick(engine.deliveries.now())
+        if not delivery.indexes[identity.partition].is_delayed(identity.offset):
+            raise MessageNotFound(f"{identity} is not delayed (any more)")
+        return DelayedMessage(identity, _due_us(delivery, message))
 
 
 def cancel_delayed(engine: Engine, identity: MessageId) -> bool:
@@ -92,5 +120,9 @@ def _hold(engine: Engine, delivery: TopicDelivery, message: StoredMessage) -> in
     delivery.tick(engine.deliveries.now())
     if not delivery.indexes[message.partition].hold(message.offset):
         return None
+    return _due_us(delivery, message)
+
+
+def _due_us(delivery: TopicDelivery, message: StoredMessage) -> int:
     moved = delivery.topic.partitions[message.partition].delivery_state().moved
     return moved.get(message.offset, message.deliver_at_us or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -94,17 +94,22 @@ class Deliveries:
         delivery = self.attach(topic_name)
         with self._attach_lock:
             with self._engine.lock:
-                exists = group in delivery.topic.partitions[0].delivery_state().groups
-            if not exists:
+                known = delivery.topic.partitions[0].delivery_state().groups.get(group)
+            if known is None:
                 offsets = self._offsets(delivery.topic, start)
-                self._create(delivery, group, offsets, [settings or GroupSettings()] * len(offsets))
+                self._create(delivery.topic, group, offsets, [settings or GroupSettings()] * len(offsets))
+            elif known.settings.checkpoint:
+                raise GroupInUse(
+                    f"the group {group!r} of {topic_name} shows how far a reader is that keeps its own position "
+                    "(a checkpoint group): consumers need a group of another name, and only the reader moves it"
+                )
             with self._engine.lock:
                 delivery.desk(group)
         return delivery
 
     def _create(
         self,
-        delivery: TopicDelivery,
+        topic: Topic,
         group: str,
         offsets: list[int],
         settings: list[GroupSettings],
@@ -114,7 +119,7 @@ class Deliveries:
         with self._engine.lock:
             events = []
             for number, (offset, own) in enumerate(zip(offsets, settings, strict=True)):
-                log = delivery.topic.partitions[number].messages
+                log = topic.partitions[number].messages
                 detail = encode_settings(replace(own, missing=missing_runs(log, offset, own.archived)))
                 events.append((number, Event(EventKind.CREATED, now_us, offset, 0, group, detail=detail)))
             for number, skipped in enumerate(left_out):
@@ -123,7 +128,7 @@ class Deliveries:
                     skipped -= some  # noqa: PLW2901 - it is used up
                     first, count, others = written(some)
                     events.append((number, Event(EventKind.SKIPPED, now_us, first, count, group, offsets=others)))
-            commit = self._engine.log_events(delivery.topic, events)
+            commit = self._engine.log_events(topic, events)
         self._engine.journal.wait(commit)
 
     def create_replay(
@@ -142,7 +147,7 @@ class Deliveries:
                     raise GroupInUse(f"the group {group!r} of {topic_name} exists: a replay needs a fresh one")
             self._show_archive(delivery)
             settings = [GroupSettings(until=end, rate=rate, archived=True) for _, end in windows]
-            self._create(delivery, group, [start for start, _ in windows], settings, left_out)
+            self._create(delivery.topic, group, [start for start, _ in windows], settings, left_out)
 
     def _show_archive(self, delivery: TopicDelivery) -> None:
         """Have the indexes know what is in the archive too; replays get it."""
@@ -174,41 +179,77 @@ class Deliveries:
         return [max(LogReader(self._engine, log).first_at(time_us), first_offset(log)) for log in logs]
 
     def find_group(self, topic_name: str, group: str) -> TopicDelivery:
-        """A group that exists."""
+        """A group that exists, put to use."""
         with self._engine.lock:
-            topic = self._engine.topic(topic_name)
-            if not isinstance(group, str) or group not in topic.partitions[0].delivery_state().groups:
-                raise GroupNotFound(f"{topic_name} has no group {group!r}")
+            self.settings_of(self._engine.topic(topic_name), group)
         return self.open_group(topic_name, group)
+
+    def settings_of(self, topic: Topic, group: str) -> GroupSettings:
+        """What a group that exists was told when it was made; under the state lock."""
+        known = topic.partitions[0].delivery_state().groups.get(group) if isinstance(group, str) else None
+        if known is None:
+            raise GroupNotFound(f"{topic.name} has no group {group!r}")
+        return known.settings
 
     def seek(self, topic_name: str, group: str, offsets: dict[int, int]) -> None:
         """Move a group: everything from these offsets on is to be done again, everything before is done."""
         delivery = self.find_group(topic_name, group)
-        now_us = self._engine.clock.wall_us()
         with self._engine.lock:
-            events = []
-            for number, offset in sorted(offsets.items()):
-                missing = missing_runs(delivery.topic.partitions[number].messages, offset)
-                detail = encode_settings(GroupSettings(missing=missing))
-                events.append((number, Event(EventKind.SOUGHT, now_us, offset, 0, group, detail=detail)))
             for number in offsets:
                 delivery.desk(group).group.pause(number)
-            commit = self._engine.log_events(delivery.topic, events)
+            commit = self._move(delivery.topic, group, offsets)
         self._engine.journal.wait(commit)
+
+    def _move(self, topic: Topic, group: str, offsets: Mapping[int, int]) -> Commit:
+        now_us = self._engine.clock.wall_us()
+        events = []
+        for number, offset in sorted(offsets.items()):
+            detail = encode_settings(GroupSettings(missing=missing_runs(topic.partitions[number].messages, offset)))
+            events.append((number, Event(EventKind.SOUGHT, now_us, offset, 0, group, detail=detail)))
+        return self._engine.log_events(topic, events)
+
+    def create_checkpoint(self, topic: Topic, group: str, positions: Mapping[int, int]) -> None:
+        """Make a group that shows how far a reader is; nobody takes messages for it, so no index is needed."""
+        with self._attach_lock:
+            with self._engine.lock:
+                if group in topic.partitions[0].delivery_state().groups:
+                    return
+                logs = [partition.messages for partition in topic.partitions]
+                offsets = [positions.get(log.partition, first_offset(log)) for log in logs]
+            self._create(topic, group, offsets, [GroupSettings(checkpoint=True)] * len(offsets))
+
+    def move_checkpoint(self, topic: Topic, group: str, positions: Mapping[int, int]) -> None:
+        """Move such a group, in one commit; where it is there already, nothing is written."""
+        with self._engine.lock:
+            if not self.settings_of(topic, group).checkpoint:
+                raise GroupInUse(
+                    f"the group {group!r} of {topic.name} is for consumers, which move it themselves: "
+                    "a reader that keeps its own position needs a group of another name"
+                )
+            starts = {number: topic.partitions[number].delivery_state().groups[group].start for number in positions}
+            moved = {number: offset for number, offset in positions.items() if offset != starts[number]}
+            commit = self._move(topic, group, moved) if moved else None
+        if commit is not None:
+            self._engine.journal.wait(commit)
 
     def delete_group(self, topic_name: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
-        delivery = self.find_group(topic_name, group)
         now_us = self._engine.clock.wall_us()
         with self._engine.lock:
-            seats = delivery.desk(group).seats
-            if seats:
-                raise GroupInUse(f"the group {group!r} of {topic_name} has consumers: {', '.join(sorted(seats))}")
+            topic = self._engine.topic(topic_name)
             events = [
-                (number, Event(EventKind.FORGOTTEN, now_us, 0, 0, group)) for number in range(len(delivery.indexes))
+                (number, Event(EventKind.FORGOTTEN, now_us, 0, 0, group)) for number in range(len(topic.partitions))
             ]
-            commit = self._engine.log_events(delivery.topic, events)
-            delivery.desk(group).deleting = True
+            commit = self._engine.log_events(topic, events) if self.settings_of(topic, group).checkpoint else None
+        if commit is None:
+            delivery = self.find_group(topic_name, group)
+            with self._engine.lock:
+                desk = delivery.desk(group)
+                if desk.seats:
+                    names = ", ".join(sorted(desk.seats))
+                    raise GroupInUse(f"the group {group!r} of {topic_name} has consumers: {names}")
+                commit = self._engine.log_events(topic, events)
+                desk.deleting = True
         self._engine.journal.wait(commit)
 
     # Consumers.
@@ -220,14 +261,15 @@ class Deliveries:
             return f"consumer-{self._engine.epoch}-{self._consumers}"
 
     def fetch(
-        self, seats: Seats, max_messages: int, visibility_s: float | None
+        self, seats: Seats, max_messages: int, visibility_s: float | None, partition: int | None = None
     ) -> tuple[TopicDelivery, list[Pick]] | None:
         """Lease what is ready on the first of the seats that has something; under the state lock."""
         self.check_open()
         now = self.now()
         for delivery, seat in seats:
-            picks = delivery.fetch(seat, max_messages, visibility_s, now)
+            picks = delivery.fetch(seat, max_messages, visibility_s, now, partition)
             if picks:
+                self._engine.meters.fetched(now.monotonic_s)
                 return delivery, picks
         return None
 

@@ -16,14 +16,17 @@ from penstock.broker.consumer import Consumer
 from penstock.broker.engine import Engine
 from penstock.broker.info import topic_info
 from penstock.broker.interrupts import Uninterrupted
+from penstock.broker.layouts import topic_layout
 from penstock.broker.reading import LogReader
-from penstock.broker.retention import retain
+from penstock.broker.retention import retain, trim
+from penstock.broker.segment_process import SegmentProcess
 from penstock.broker.topics import Log
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
+from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
+from penstock.model.layout import TopicLayout
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit
@@ -45,9 +48,15 @@ class Broker(Administration):
     [b'two coffees']
     """
 
-    def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        segment_process: SegmentProcess | None = None,
+    ) -> None:
         self.engine = Engine(storage, config, clock)
-        self._background = Background(self.engine)
+        self._background = Background(self.engine, segment_process)
 
     def publish(
         self,
@@ -91,6 +100,44 @@ class Broker(Administration):
             if commit is not None:
                 self.engine.journal.wait(commit)
         return ids
+
+    def stage_many(self, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
+        """Hand in a part of what is to be published together later: checked as by `publish_many`, seen by nobody.
+
+        The stage is made by its first batch; it is durable when `seal_stage` has returned. How many messages.
+        """
+        if not isinstance(messages, list | bytes | str):
+            messages = list(messages)
+        with Uninterrupted():
+            return self.engine.staging.stage_many(stage, topic, messages)
+
+    def seal_stage(self, stage: str) -> int:
+        """Put what was staged on disk; it takes no more from now on. How many messages; none if there is no stage."""
+        with Uninterrupted():
+            return self.engine.staging.seal_stage(stage)
+
+    def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
+        """Publish what sealed stages hold, in their order, once for each producer and sequence; how many messages.
+
+        If this sequence or a higher one of the producer was published before, these stages are dropped, and nothing
+        else happens: the number is that of the first time, or 0 if it was an older sequence than its newest. What was
+        begun before a crash is finished with the stages of the first time.
+        """
+        with Uninterrupted():
+            return self.engine.staging.publish_staged(stages, producer, sequence)
+
+    def staged_sequence(self, producer: str) -> int | None:
+        """The sequence that `publish_staged` knows of a producer as its newest; None if it knows none.
+
+        So work that publishes in numbered parts goes on where it was, after whatever ended it.
+        """
+        with Uninterrupted():
+            return self.engine.staging.staged_sequence(producer)
+
+    def drop_staged(self, stages: Sequence[str]) -> None:
+        """Forget stages that will not be published; any that is not there, or is being published, is left alone."""
+        with Uninterrupted():
+            self.engine.staging.drop_staged(stages)
 
     def consumer(
         self,
@@ -177,6 +224,11 @@ class Broker(Administration):
         with self.engine.lock:
             return [topic_info(topic) for _, topic in sorted(self.engine.catalog.by_name.items())]
 
+    def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
+        """Where the messages and events of a topic lie: how far they reach, and the segment files, if wanted."""
+        with self.engine.lock:
+            return topic_layout(self.engine.topic(topic), self.engine.storage.path if segments else None)
+
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
         with Uninterrupted():
@@ -213,6 +265,16 @@ class Broker(Administration):
         with Uninterrupted():
             return retain(self.engine)
 
+    def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
+        """Remove the segments that lie wholly before these offsets (by partition), for good; how many went.
+
+        For whoever has copied them. What is leased, delayed and not due, or unacked where the topic protects it stays,
+        and so does what is not settled. With `events` (numbers of events, by partition), segments of events go too, if
+        all messages that they speak of are gone.
+        """
+        with Uninterrupted():
+            return trim(self.engine, topic, before, events)
+
     @property
     def recovery(self) -> RecoveryReport:
         """What was found when the directory was opened."""
@@ -240,9 +302,7 @@ class Broker(Administration):
             if self.engine.closed:
                 raise BrokerClosed("the broker is closed")
             found = self.engine.topic(topic)
-            if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(found.partitions)):
-                raise TopicNotFound(f"{topic} has no partition {partition!r}: it has 0 to {len(found.partitions) - 1}")
-            chosen = found.partitions if partition is None else [found.partitions[partition]]
+            chosen = found.partitions if partition is None else [found.partition(partition)]
             return [part.events if events else part.messages for part in chosen]
 
 

@@ -16,9 +16,11 @@ from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_c
 from penstock.broker.deliveries import Deliveries
 from penstock.broker.forks import disown_in_forks
 from penstock.broker.guard import DiskGuard
+from penstock.broker.meters import Meters
 from penstock.broker.publishing import Publishing
 from penstock.broker.recovery import Recovered, recover
 from penstock.broker.schedules import Schedules
+from penstock.broker.staged_publishing import StagedPublishing
 from penstock.journal import Journal
 from penstock.journal.files import JournalFile
 from penstock.model.clock import Clock, SystemClock
@@ -34,6 +36,7 @@ class Engine(Publishing):
         self.storage = storage
         self.config = config
         self.clock = clock or SystemClock()
+        self.meters = Meters(self.clock)
         self.lock = threading.Lock()
         self.upkeep_lock = threading.Lock()  # held by settling and by retention
         self._checkpoint_lock = threading.Lock()
@@ -52,10 +55,12 @@ class Engine(Publishing):
             self.journal = Journal(
                 storage, config, state.broker, self.lock, state.files, state.current, state.next_sequence
             )
+            self.journal.observer = self.meters
             self._guard = DiskGuard(storage, config, self.journal)
             self._begin_writing()
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else
+            self.staging = StagedPublishing(self, state.staged)
             self.deliveries = Deliveries(self)
             self.schedules = Schedules(self)
             self.schedules.load()
@@ -85,6 +90,7 @@ class Engine(Publishing):
         with self._checkpoint_lock:
             if self._released:
                 raise BrokerClosed("the broker is closed")
+            started_s = self.clock.monotonic_s()
             self.journal.sync()
             if self.journal.frozen is not None:
                 raise StorageFailed(*self.journal.frozen.args)
@@ -109,6 +115,7 @@ class Engine(Publishing):
                     doomed=doomed,
                     topics=[topic_state(topic) for topic in self.catalog.by_id.values() if topic.committed],
                     clean=clean,
+                    staged=self.staging.records(),
                 )
             try:
                 write_checkpoint(self.storage, snapshot)
@@ -119,6 +126,7 @@ class Engine(Publishing):
             for file in without:
                 self.journal.remove(file)
             self._remove(doomed)
+            self.meters.checkpoint_s.observe(self.clock.monotonic_s() - started_s)
 
     def _first_checkpoint(self) -> None:
         """Note the new epoch. On a full disk the old checkpoint serves on: reading must stay possible."""
@@ -149,6 +157,7 @@ class Engine(Publishing):
     def close(self) -> None:
         """Commit what is gathered, wait for upkeep to end, note the state, and let the directory go."""
         self.refuse_work()
+        self.staging.close()
         with self.upkeep_lock:
             if self._released:
                 return
@@ -174,5 +183,6 @@ class Engine(Publishing):
         self.upkeep_lock = threading.Lock()
         self._checkpoint_lock = threading.Lock()
         self.journal.disown()
+        self.staging.disown()
         self.closed = self._released = True
         self.storage.close()

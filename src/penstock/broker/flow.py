@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from penstock.broker.topics import Topic, first_offset
-from penstock.model.errors import LimitExceeded, Overloaded
+from penstock.model.config import TopicConfig
+from penstock.model.errors import InvalidArgument, Overloaded
 
 
 def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> None:
     """Raise if a publish must be refused; under the state lock."""
     config = topic.config
-    if latest_due_us - now_us > config.max_delay * 1_000_000:
-        raise LimitExceeded(
-            f"a delay of {(latest_due_us - now_us) / 1_000_000:g} s is too long for {topic.name}: "
-            f"the limit is {config.max_delay:g} s (max_delay)"
-        )
+    check_delay(topic.name, config, latest_due_us, now_us)
     if config.max_backlog is not None and (behind := backlog(topic)) + count > config.max_backlog:
         raise Overloaded(
             f"{topic.name} has a backlog of {behind} messages; the limit is {config.max_backlog} (max_backlog): "
             "publish again when its consumers have caught up"
+        )
+
+
+def check_delay(topic_name: str, config: TopicConfig, latest_due_us: int, now_us: int) -> None:
+    """Raise if a message would have to wait for longer than its topic allows."""
+    if latest_due_us - now_us > config.max_delay * 1_000_000:
+        raise InvalidArgument(
+            f"a delay of {(latest_due_us - now_us) / 1_000_000:g} s is too long for {topic_name}: "
+            f"the limit is {config.max_delay:g} s (max_delay)"
         )
 
 

@@ -24,6 +24,21 @@ class DiskGuard:
 
     def check(self, size_bytes: int, now_us: int) -> None:
         """Raise if a message of this size must be refused; under the state lock."""
+        taken = self._taken_after(size_bytes, now_us)
+        if self._journal_bytes + taken > self._config.max_unsettled_bytes:
+            self._looked_us = 0
+            raise Overloaded(
+                f"{format_size(self._journal_bytes + self._taken_bytes)} of journal wait to be settled; the limit is "
+                f"{format_size(self._config.max_unsettled_bytes)} (max_unsettled_bytes): publish again later"
+            )
+        self._taken_bytes = taken
+
+    def check_room(self, size_bytes: int, now_us: int) -> None:
+        """As `check`, for bytes that go elsewhere than into the journal."""
+        self._taken_bytes = self._taken_after(size_bytes, now_us)
+
+    def _taken_after(self, size_bytes: int, now_us: int) -> int:
+        """What will be taken since the disk was looked at; raises if too little would be left of it."""
         if self._taken_bytes >= _LOOK_AGAIN_BYTES or abs(now_us - self._looked_us) >= _LOOK_AGAIN_US:
             self._taken_bytes, self._looked_us = 0, now_us
             self._free_bytes = self._storage.free_bytes()
@@ -36,10 +51,4 @@ class DiskGuard:
                 f"{format_size(self._config.min_free_bytes)} must stay free (min_free_bytes): "
                 "nothing was published; free some space and publish again"
             )
-        if self._journal_bytes + taken > self._config.max_unsettled_bytes:
-            self._looked_us = 0
-            raise Overloaded(
-                f"{format_size(self._journal_bytes + self._taken_bytes)} of journal wait to be settled; the limit is "
-                f"{format_size(self._config.max_unsettled_bytes)} (max_unsettled_bytes): publish again later"
-            )
-        self._taken_bytes = taken
+        return taken

@@ -46,6 +46,7 @@ def build_index(engine: Engine, partition: Partition) -> PartitionIndex:
         for file in files.values():
             file.pin()
         index = PartitionIndex(first_offset(log), state, by_key, engine.clock.wall_us())
+        index.on_due = engine.meters.fell_due
     try:
         for columns in segment_columns(engine, log, segments, by_key):
             index.add(columns)

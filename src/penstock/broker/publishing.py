@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from penstock.broker.blocks import BatchBlock, SinglesBlock
-from penstock.broker.flow import check_flow
+from penstock.broker.flow import check_delay, check_flow
 from penstock.broker.memory import ProducerHistories
 from penstock.broker.routing import ids_in_order, route
 from penstock.broker.topics import Topic
 from penstock.broker.writing import MESSAGE_BYTES, Writing
-from penstock.journal import Commit
+from penstock.journal import Block, Commit
 from penstock.model.batch import Batch, Origin
-from penstock.model.errors import (
-    InvalidArgument,
-    Overloaded,
-)
+from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded
 from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
@@ -118,21 +115,51 @@ class Publishing(Writing):
 
     def publish_intake(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish a batch that was checked; it knows its producer and sequence."""
-        intake = Intake(intake.batch, intake.partitions, intake.size_bytes + MESSAGE_BYTES * len(intake.batch.values))
+        intake = _with_overhead(intake)
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:
                 return MessageIds(check_topic_name(topic_name), []), None
-            topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
-            if intake.batch.deliver_at is not None or topic.config.max_backlog is not None:
-                check_flow(topic, len(intake.batch), max(intake.batch.deliver_at or (0,)), now_us)
-            if intake.batch.producer is not None:
-                return self._publish_once(topic, intake, now_us)
-            if intake.batch.dedupe_ids is not None:
-                return self._publish_new(topic, intake, now_us)
-            if len(topic.partitions) == 1 and intake.partitions is None:
-                return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
-            return self._append_routed(topic, intake, topic.next_partition(), now_us)
+            return self._take_in(topic_name, intake, now_us)
+
+    def _take_in(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """Publish a batch for which there is room; under the state lock."""
+        topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
+        if intake.batch.deliver_at is not None or topic.config.max_backlog is not None:
+            check_flow(topic, len(intake.batch), max(intake.batch.deliver_at or (0,)), now_us)
+        if intake.batch.producer is not None:
+            return self._publish_once(topic, intake, now_us)
+        if intake.batch.dedupe_ids is not None:
+            return self._publish_new(topic, intake, now_us)
+        if len(topic.partitions) == 1 and intake.partitions is None:
+            return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
+        return self._append_routed(topic, intake, topic.next_partition(), now_us)
+
+    def publish_together(self, parts: Sequence[tuple[str, Intake]], note: Block, now_us: int) -> Commit:
+        """Publish batches, and a note of it, in one commit; where one of them is refused, nothing was done."""
+        batches = [(topic_name, _with_overhead(intake)) for topic_name, intake in parts if intake.batch.values]
+        with self.lock:
+            self._check_writable(sum(intake.size_bytes for _, intake in batches), now_us)
+            gathering = self.journal.gathering
+            before = len(gathering.blocks), gathering.size_bytes
+            try:
+                for topic_name, intake in batches:
+                    self._take_in(topic_name, intake, now_us)
+            except BaseException:
+                gathering.take_back(*before)
+                raise
+            return self.journal.gather(note, MESSAGE_BYTES)
+
+    def check_to_stage(self, topic_name: str, intake: Intake, now_us: int) -> None:
+        """Raise what publishing the batch now would raise, but for a backlog, which may be another one later."""
+        with self.lock:
+            if self.closed:
+                raise BrokerClosed("the broker is closed")
+            self.journal.check_alive()
+            self._guard.check_room(_with_overhead(intake).size_bytes, now_us)
+            _, config = self._find_topic(topic_name, intake.partitions or ())
+            if intake.batch.deliver_at is not None:
+                check_delay(topic_name, config, max(intake.batch.deliver_at), now_us)
 
     def _append(
         self, topic: Topic, batch: Batch, size_bytes: int, partition: int, now_us: int
@@ -232,6 +259,11 @@ class Publishing(Writing):
                 "its dedupe window has moved on"
             )
         return found
+
+
+def _with_overhead(intake: Intake) -> Intake:
+    """The batch with what its messages count against the limits of buffers, beside what is in them."""
+    return Intake(intake.batch, intake.partitions, intake.size_bytes + MESSAGE_BYTES * len(intake.batch.values))
 
 
 def _other_messages(producer: str, sequence: int) -> InvalidArgument:

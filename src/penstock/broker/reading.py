@@ -6,27 +6,28 @@ journal file is pinned meanwhile; a segment that retention moved away is simply 
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.broker.topics import BlockRef, Log
+from penstock.broker.topics import BlockRef, Catalog, Log
 from penstock.delivery.offsets import Offsets
-from penstock.journal.files import JournalFile
-from penstock.model.batch import decode_batch
+from penstock.journal.files import JournalFile, JournalFiles
+from penstock.model.batch import DELIVER_AT, decode_batch
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events
 from penstock.model.message import StoredMessage
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
-from penstock.segments.window import Rows, Window
+from penstock.segments.window import OFFSET_MAX, Rows, Window
+from penstock.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.broker.engine import Engine
-
-
+_BLOCKS_AT_ONCE = 1000
+_NUMBERS_BYTES = 64  # what an offset and a timestamp take as Python objects
 Span = tuple[int, int]
 
 
@@ -39,11 +40,41 @@ class _InJournal(NamedTuple):
     file: JournalFile
 
 
+class Piece(NamedTuple):
+    """A part of a log that was looked at."""
+
+    rows: Rows
+    end: int
+    """The offset behind the last that was looked at."""
+    seen: int
+    """How many messages were looked at."""
+
+
+class LogSource(Protocol):
+    """Who has logs to be read: the engine of a broker, or a snapshot of a directory."""
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Guards the state, for memory work only."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where the segments are."""
+
+    @property
+    def journal(self) -> JournalFiles:
+        """What is not settled."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The topics."""
+
+
 class LogReader:
     """Reads one log, from wherever it lies."""
 
-    def __init__(self, engine: Engine, log: Log, include_deleted: bool = False) -> None:
-        self._engine = engine
+    def __init__(self, source: LogSource, log: Log, include_deleted: bool = False) -> None:
+        self._source = source
         self._log = log
         self._include_deleted = include_deleted
         self.row_groups_read = 0
@@ -64,6 +95,41 @@ class LogReader:
             else:
                 yield self._block_rows(place, inside)
 
+    def pieces(self, window: Window, key: bytes | None = None, rows_max: int = OFFSET_MAX) -> Iterator[Piece]:
+        """The same piece by piece, only messages with a key if one is given, and of a piece only the first `rows_max`.
+
+        Pieces without any are given too: whoever must stop in the middle knows from them how far it was.
+        """
+        for place, inside in self._places(window):
+            if isinstance(place, _InSegment):
+                from penstock.segments.schema import messages_from_arrow, with_key
+
+                for table in self._tables(place.segment, inside):
+                    end = int(table.column("offset")[-1].as_py()) + 1
+                    chosen = table if key is None else with_key(table, key)
+                    rows = messages_from_arrow(chosen.slice(0, rows_max))
+                    yield Piece(rows, end if len(chosen) <= rows_max else rows.offsets[-1] + 1, len(table))
+            else:
+                yield self._block_piece(place, inside, key, rows_max)
+
+    def times(self, window: Window) -> Iterator[tuple[Sequence[int], Sequence[int], Sequence[int] | None]]:
+        """The offsets, timestamps and due times (0: none) of messages; the contents are read only if they must be."""
+        for place, inside in self._places(window):
+            if isinstance(place, _InSegment):
+                from penstock.segments.schema import times_from_arrow
+
+                for table in self._tables(place.segment, inside, columns=["offset", "timestamp", "deliver_at"]):
+                    yield times_from_arrow(table)
+                continue
+            block = place.block
+            if block.flags & DELIVER_AT:
+                rows = self._block_rows(place, inside)
+                yield rows.offsets, rows.timestamps_us, rows.batch.deliver_at
+            else:
+                self._unpin(place)
+                offsets = range(max(block.base, inside.start), min(block.end, inside.end))
+                yield offsets, [block.timestamp_us] * len(offsets), None
+
     def held(self, window: Window) -> Offsets:
         """The offsets of the messages inside a window of offsets, as far as can be known without reading them."""
         found = Offsets()
@@ -76,14 +142,16 @@ class LogReader:
             found.add_range(max(first, inside.start), min(end, inside.end))
         return found
 
-    def chunk(self, window: Window) -> tuple[Rows | pa.Table, int] | None:
+    def chunk(self, window: Window) -> tuple[Rows, int] | None:
         """The whole block, or what is left of the row group, in which the window begins, and its size in bytes."""
         place = self._next_place(window)
         if isinstance(place, _InJournal):
             return self._block_rows(place, Window()), place.block.length
         if place is not None:
+            from penstock.segments.schema import messages_from_arrow
+
             for table in self._tables(place.segment, Window(window.start)):
-                return table, table.nbytes
+                return messages_from_arrow(table), table.nbytes + _NUMBERS_BYTES * len(table)
         return None
 
     def segment_tables(self, segment: SegmentInfo, columns: list[str]) -> Iterator[pa.Table]:
@@ -133,12 +201,12 @@ class LogReader:
                 return place.block.base
             for table in self._tables(place.segment, inside):
                 return int(table.column(0)[0].as_py())
-        with self._engine.lock:
+        with self._source.lock:
             return self._log.committed_end
 
     def _places(self, window: Window, about: Span | None = None) -> Iterator[tuple[_InSegment | _InJournal, Window]]:
         """Where to read, one after the other, up to what is committed now; each with what to read of it."""
-        with self._engine.lock:
+        with self._source.lock:
             end = min(window.end, self._log.committed_end)
         inside = Window(window.start, end, window.from_us, window.to_us)
         while inside.start < end:
@@ -150,23 +218,28 @@ class LogReader:
             inside = Window(start, end, window.from_us, window.to_us)
 
     def _next_place(self, window: Window, about: Span | None = None) -> _InSegment | _InJournal | None:
-        log = self._log
-        with self._engine.lock:
-            for segment in log.segments[bisect_right(log.segments, window.start, key=_end) :]:
-                if (
-                    (self._include_deleted or not segment.archived)
-                    and window.meets(segment.base, segment.end - 1, segment.first_us, segment.last_us)
-                    and (about is None or (segment.low <= about[1] and about[0] <= segment.high))
-                ):
-                    return _InSegment(segment)
-            first = log.find(window.start)
-            for index in range(first, len(log)) if about is None else log.places_about(*about, first):
-                block = log.block(index)
-                if window.meets(block.base, block.end - 1, block.timestamp_us, block.timestamp_us):
-                    file = self._engine.journal.files[block.sequence]
-                    file.pin()
-                    return _InJournal(block, file)
-        return None
+        """Where the first of what is inside lies; many blocks that are outside are passed over some at a time."""
+        log, start = self._log, window.start
+        while True:
+            with self._source.lock:
+                for segment in log.segments[bisect_right(log.segments, start, key=_end) :]:
+                    if (
+                        (self._include_deleted or not segment.archived)
+                        and window.meets(segment.base, segment.end - 1, segment.first_us, segment.last_us)
+                        and (about is None or (segment.low <= about[1] and about[0] <= segment.high))
+                    ):
+                        return _InSegment(segment)
+                first = log.find(start)
+                end = len(log) if about is not None else min(len(log), first + _BLOCKS_AT_ONCE)
+                for index in range(first, end) if about is None else log.places_about(*about, first):
+                    block = log.block(index)
+                    if window.meets(block.base, block.end - 1, block.timestamp_us, block.timestamp_us):
+                        file = self._source.journal.files[block.sequence]
+                        file.pin()
+                        return _InJournal(block, file)
+                if end >= len(log):
+                    return None
+                start = log.block(end).base
 
     def _block_rows(self, place: _InJournal, window: Window) -> Rows:
         block = place.block
@@ -176,15 +249,31 @@ class LogReader:
             batch = batch.select([offset - block.base for offset in offsets])
         return Rows(offsets, [block.timestamp_us] * len(offsets), batch)
 
+    def _block_piece(self, place: _InJournal, window: Window, key: bytes | None, rows_max: int) -> Piece:
+        end = min(place.block.end, window.end)
+        if key is None:
+            end = min(end, max(place.block.base, window.start) + rows_max)
+            rows = self._block_rows(place, Window(window.start, end))
+            return Piece(rows, end, len(rows.offsets))
+        rows = self._block_rows(place, window)
+        keys = rows.batch.keys or ()
+        chosen = [row for row, own in enumerate(keys) if own == key]
+        if len(chosen) > rows_max:
+            chosen = chosen[:rows_max]
+            end = rows.offsets[chosen[-1]] + 1
+        offsets, times = rows.offsets, rows.timestamps_us
+        picked = Rows([offsets[row] for row in chosen], [times[row] for row in chosen], rows.batch.select(chosen))
+        return Piece(picked, end, len(offsets))
+
     def _body(self, place: _InJournal) -> bytes:
         block = place.block
         try:
-            return self._engine.journal.read_body(place.file, block.position, block.length, block.crc)
+            return self._source.journal.read_body(place.file, block.position, block.length, block.crc)
         finally:
             self._unpin(place)
 
     def _unpin(self, place: _InJournal) -> None:
-        with self._engine.lock:
+        with self._source.lock:
             place.file.unpin()
 
     def _tables(
@@ -195,14 +284,14 @@ class LogReader:
 
         log, topic = self._log, self._log.topic
         place = (topic.name, log.table, log.partition, segment.base)
-        storage, name = self._engine.storage, segment_name(*place)
+        storage, name = self._source.storage, segment_name(*place)
         archive = segment.archive or topic.config.archive
         if segment.archived and archive is not None:
             storage, name = storage.elsewhere(archive), archived_name(*place)
         try:
             reader = SegmentReader(storage, name, log.table, segment)
         except FileNotFoundError:
-            with self._engine.lock:
+            with self._source.lock:
                 now = next((s for s in log.segments if s.base == segment.base), None)
             if now == segment:
                 raise CorruptData(name, 0, "the segment is missing") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from penstock.broker.blocks import Content, decode_topic_record, remember_tags
+from penstock.broker.blocks import Content, StagedRecord, decode_staged_record, decode_topic_record, remember_tags
 from penstock.broker.checkpoint import Checkpoint, read_checkpoint, restore_topics
 from penstock.broker.retention import apply_event
 from penstock.broker.topics import BlockRef, Catalog, Topic
@@ -44,6 +44,8 @@ class Recovered:
     clean: bool = True
     """Whether the broker before was closed, and did not crash."""
     report: RecoveryReport = field(default_factory=RecoveryReport)
+    staged: dict[str, StagedRecord] = field(default_factory=dict)
+    """The newest staged publish of each producer, the one silent for longest first."""
 
 
 def recover(storage: Storage, config: BrokerConfig) -> Recovered:
@@ -62,6 +64,7 @@ def recover(storage: Storage, config: BrokerConfig) -> Recovered:
         next_sequence=checkpoint.next_sequence,
         doomed=list(checkpoint.doomed),
         clean=checkpoint.clean,
+        staged={record.producer: record for record in checkpoint.staged},
     )
     needed = needed_files(checkpoint, sequences)
     state.doomed += [file_name(sequence) for sequence in sequences if sequence not in needed]
@@ -149,6 +152,12 @@ class _Replay:
         if entry.kind == BlockKind.TOPIC:
             if news and not entry.flags & LOST:
                 self._topic_change(entry, data[position : position + entry.length])
+            return
+        if entry.kind == BlockKind.STAGED:
+            if news and not entry.flags & LOST:
+                record = decode_staged_record(data[position : position + entry.length])
+                self._state.staged.pop(record.producer, None)
+                self._state.staged[record.producer] = record
             return
         topic = self._state.catalog.by_id.get(entry.topic) or self._lost_topic(entry)
         if topic is None:

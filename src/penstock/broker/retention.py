@@ -6,14 +6,18 @@ They go to the archive or away, whole, and the event log says so; a failing arch
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.topics import Log, Topic
+from penstock.broker.groups import positions_of
+from penstock.broker.routing import check_partition
+from penstock.broker.topics import Log, Topic, first_offset
 from penstock.delivery.offsets import from_range
-from penstock.model.errors import BrokerClosed, TopicNotFound
+from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
 from penstock.model.events import Event, EventKind
+from penstock.model.schedules import SCHEDULES
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.storage import put_file, read_file
 
@@ -43,12 +47,61 @@ def _retain_topic(engine: Engine, topic: Topic) -> int:
     gone = 0
     try:
         for log, segment in expired:
-            gone += _let_go(engine, topic, log, segment, now_us)
+            gone += _let_go(engine, topic, log, segment, now_us, topic.config.archive)
     except TopicNotFound:
         pass  # it was deleted meanwhile, with all its segments
     except OSError as error:
         _log.warning("retention of %s will be tried again: %s", topic.name, error)
     return gone
+
+
+def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[int, int] | None = None) -> int:
+    """Let go of the segments of a topic that lie wholly before these offsets, by partition; how many went.
+
+    They are removed and not archived: whoever asks has them elsewhere. What retention may not remove stays. Segments
+    of events before the numbers in `events` go too, if all messages that they speak of are gone.
+    """
+    with engine.upkeep_lock:
+        if engine.closed:
+            raise BrokerClosed("the broker is closed")
+        with engine.lock:
+            topic = engine.topic(name)
+            if name == SCHEDULES:
+                raise InvalidArgument(f"the topic {name} is the broker's own, and nothing of it is trimmed")
+            ends, event_ends = (_ends(topic, given) for given in (before, {} if events is None else events))
+        gone = 0
+        try:
+            for number, end in ends.items():
+                gone += _trim_log(engine, topic, topic.partitions[number].messages, end)
+            for number, end in event_ends.items():
+                log = topic.partitions[number].events
+                gone += 0 if log is None else _trim_log(engine, topic, log, end)
+        finally:
+            if gone:
+                engine.checkpoint()
+        return gone
+
+
+def _ends(topic: Topic, given: object) -> dict[int, int]:
+    found = positions_of(given)
+    for number in found:
+        check_partition(topic.name, len(topic.partitions), number)
+    return found
+
+
+def _trim_log(engine: Engine, topic: Topic, log: Log, end: int) -> int:
+    now_us = engine.clock.wall_us()
+    with engine.lock:
+        first = first_offset(topic.partitions[log.partition].messages)
+        chosen = [
+            segment
+            for segment in log.segments
+            if segment.end <= end
+            and not segment.archived
+            and (log.table == "messages" or segment.high < first)
+            and not _is_protected(topic, log, segment, now_us)
+        ]
+    return sum(_let_go(engine, topic, log, segment, now_us, None) for segment in chosen)
 
 
 def expired_segments(topic: Topic, now_us: int) -> list[tuple[Log, SegmentInfo]]:
@@ -127,10 +180,10 @@ def apply_event(log: Log, event: Event) -> list[str]:
     return []
 
 
-def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> bool:
+def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int, archive: str | None) -> bool:
     """Move or remove a segment, unless somebody came to need it meanwhile; whether it went."""
     place = (topic.name, log.table, log.partition, segment.base)
-    kind, archive = EventKind.REMOVED, topic.config.archive  # which may be another one soon
+    kind = EventKind.REMOVED
     if archive is not None:
         kind = EventKind.ARCHIVED
         data = read_file(engine.storage, segment_name(*place))
@@ -139,10 +192,12 @@ def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us
     with engine.lock:
         if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
             engine.doomed += apply_event(log, event)
+            engine.meters.retained[kind] += 1
             return True
         if _is_protected(topic, log, segment, now_us):
             return False
         commit = engine.log_events(topic, [(log.partition, event)])
         log.going = (*log.going, segment.base)
     engine.journal.wait(commit)
+    engine.meters.retained[kind] += 1
     return True

@@ -23,7 +23,8 @@ from penstock.model.events import Event, EventKind
 from penstock.model.intake import batch_of, check_message
 from penstock.model.message import Message
 from penstock.model.names import check_group_name, check_topic_name
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import SCHEDULES, Schedule
+from penstock.model.units import TIME_US_MAX
 from penstock.segments.window import Window
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from penstock.broker.topics import Log
     from penstock.journal import Commit
 
-TOPIC = "penstock.schedules"
 _TRY_AGAIN_US = 1_000_000
 _log = logging.getLogger("penstock")
 
@@ -68,7 +68,7 @@ class Schedules:
     def load(self) -> None:
         """Read what is scheduled; without the lock, before anything else."""
         known: dict[str, tuple[Schedule, int]] = {}
-        topic = self._engine.catalog.by_name.get(TOPIC)
+        topic = self._engine.catalog.by_name.get(SCHEDULES)
         if topic is not None:
             partition = topic.partitions[0]
             try:
@@ -100,7 +100,10 @@ class Schedules:
         if message.delay is not None or message.deliver_at is not None or message.dedupe_id is not None:
             raise InvalidArgument("a scheduled message has no delay and no dedupe_id of its own")
         single = check_message(message, self._engine.config, now_us)
-        schedule = Schedule(name, cron, zone, check_topic_name(topic), single, next_us=parsed.next_after_us(now_us))
+        life_us = single.expires_at_us - now_us if single.expires_at_us else 0
+        single = msgspec.structs.replace(single, expires_at_us=0)  # each message has a time of its own
+        next_us = parsed.next_after_us(now_us)
+        schedule = Schedule(name, cron, zone, check_topic_name(topic), single, next_us=next_us, life_us=life_us)
         return schedule, self._write(schedule)
 
     def pause(self, name: str, paused: bool) -> tuple[Schedule, Commit]:
@@ -116,7 +119,7 @@ class Schedules:
         self._undo_refused()
         self._find(name)
         commit = self._withdraw(name)
-        events = self._engine.catalog.by_name[TOPIC].partitions[0].events
+        events = self._engine.catalog.by_name[SCHEDULES].partitions[0].events
         assert events is not None
         self._changes.append(_Change(name, self._known.pop(name), commit, events, events.next_offset - 1))
         return commit
@@ -173,7 +176,10 @@ class Schedules:
         topic = engine.catalog.by_name.get(schedule.topic)
         if topic is not None:
             check_flow(topic, 1, 0, now_us)
-        engine.append_internal(schedule.topic, batch_of([schedule.message]), now_us)
+        message = schedule.message
+        if schedule.life_us:
+            message = msgspec.structs.replace(message, expires_at_us=min(now_us + schedule.life_us, TIME_US_MAX))
+        engine.append_internal(schedule.topic, batch_of([message]), now_us)
         next_us = Cron.parse(schedule.cron, schedule.zone).next_after_us(now_us)
         self._write(msgspec.structs.replace(schedule, next_us=next_us))
 
@@ -185,9 +191,9 @@ class Schedules:
         if schedule.next_us:
             batch.deliver_at = array("q", [schedule.next_us])
         now_us = self._engine.clock.wall_us()
-        ids, commit = self._engine.append_internal(TOPIC, batch, now_us)
+        ids, commit = self._engine.append_internal(SCHEDULES, batch, now_us)
         assert commit is not None
-        log = self._engine.catalog.by_name[TOPIC].partitions[0].messages
+        log = self._engine.catalog.by_name[SCHEDULES].partitions[0].messages
         before = self._known.get(schedule.name)
         self._changes.append(_Change(schedule.name, before, commit, log, ids[0].offset))
         self._known[schedule.name] = (schedule, ids[0].offset)
@@ -197,7 +203,7 @@ class Schedules:
         return commit
 
     def _withdraw(self, name: str) -> Commit:
-        topic = self._engine.catalog.by_name[TOPIC]
+        topic = self._engine.catalog.by_name[SCHEDULES]
         event = Event(EventKind.PURGED, self._engine.clock.wall_us(), self._known[name][1], 1)
         return self._engine.log_events(topic, [(0, event)])
 

@@ -13,40 +13,39 @@ a crash in between leaves files that are written again or removed, never a gap.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from penstock.broker.blocks import CarriedBlock
+from penstock.broker.segment_process import SegmentProcess
+from penstock.broker.segmenting import SegmentOrder, stage_segment
 from penstock.broker.topics import BlockRef, Log
 from penstock.journal import Commit
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES
-from penstock.model.batch import TAGS, decode_batch, join_batches
+from penstock.model.batch import TAGS
 from penstock.model.errors import BrokerClosed, CorruptData
-from penstock.model.events import decode_events
 from penstock.model.units import TIME_US_MAX
 from penstock.segments import SegmentInfo, segment_name
-from penstock.segments.window import Rows
-from penstock.storage.durable import publish_files, stage_file
+from penstock.storage.durable import TEMPORARY, publish_files
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.broker.engine import Engine
 
 _log = logging.getLogger("penstock")
 _LOGS_AT_ONCE = 64
 _CARRY_BYTES = 1 << 20
-_ROWS_TOGETHER, _BYTES_TOGETHER = 5000, 4 << 20
 
 
 class Settler:
     """Turns journal files into segments; one pass at a time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, process: SegmentProcess | None = None) -> None:
         self._engine = engine
+        self._process = process
+        self._temporary = f".{engine.epoch}{TEMPORARY}"
         self.segments_written = 0
         self.blocks_carried = 0
 
@@ -59,7 +58,9 @@ class Settler:
             engine.journal.flush()
             if everything or self._is_old():
                 engine.journal.seal()
+            started_s = engine.clock.monotonic_s()
             before = self.segments_written
+            carried = self.blocks_carried
             self._write_segments(self._due_logs(everything))
             while (file := self._crowded_file()) is not None:
                 needed_bytes = file.live_bytes
@@ -71,6 +72,8 @@ class Settler:
                 free = [file for file in engine.journal.sealed_files() if file.live_bytes == 0]
             if free or engine.doomed or self.segments_written > before:
                 engine.checkpoint(without=free)
+            if free or (self.segments_written, self.blocks_carried) != (before, carried):
+                engine.meters.settle_s.observe(engine.clock.monotonic_s() - started_s)
 
     def _is_old(self) -> bool:
         """Whether the file being written holds something that has waited for long enough."""
@@ -116,6 +119,7 @@ class Settler:
                 publish_files(
                     self._engine.storage,
                     [segment_name(log.topic.name, log.table, log.partition, info.base) for log, _, info in staged],
+                    self._temporary,
                 )
                 with self._engine.lock:
                     for log, blocks, info in staged:
@@ -124,8 +128,6 @@ class Settler:
 
     def _stage(self, log: Log) -> tuple[int, SegmentInfo] | None:
         """Write the next segment of a log under a temporary name; how many blocks it took."""
-        from penstock.segments.writer import write_segment
-
         blocks: list[BlockRef] = []
         size = 0
         with self._engine.lock:
@@ -138,37 +140,37 @@ class Settler:
         if not blocks:
             return None
         try:
-            chunks, info = write_segment(log.table, log.topic.name, log.partition, self._arrow(log, blocks))
+            return len(blocks), self._make(
+                SegmentOrder(log.topic.name, log.table, log.partition, blocks, self._temporary)
+            )
         except CorruptData as error:  # it stays where it is, and nobody else waits for it
             _log.error("%s/%d cannot be settled: %s", log.topic.name, log.partition, error)
             return None
-        stage_file(self._engine.storage, segment_name(log.topic.name, log.table, log.partition, info.base), chunks)
-        return len(blocks), info
 
-    def _arrow(self, log: Log, blocks: list[BlockRef]) -> Iterator[pa.RecordBatch]:
-        """What the blocks hold; small ones are put together first, for making an Arrow batch has its price."""
-        from penstock.segments.schema import events_to_arrow, messages_to_arrow
-
-        for some in _together(blocks):
-            bodies = self._read(some)
-            if log.table == "events":
-                events = list(itertools.chain.from_iterable(map(decode_events, bodies)))
-                yield events_to_arrow(some[0].base, events, log.partition)
-                continue
-            batch = join_batches([decode_batch(body, block.count) for body, block in zip(bodies, some, strict=True)])
-            times_us = list(itertools.chain.from_iterable([block.timestamp_us] * block.count for block in some))
-            yield messages_to_arrow(Rows(range(some[0].base, some[-1].end), times_us, batch), log.partition)
+    def _make(self, order: SegmentOrder) -> SegmentInfo:
+        """Have it made by the process, if there is one, or else here."""
+        if self._process is not None:
+            with self._pinned(order.blocks):
+                info = self._process.stage(order)
+            if info is not None:
+                return info
+        return stage_segment(self._engine.storage, order, self._read)
 
     def _read(self, blocks: list[BlockRef]) -> list[bytes]:
+        read_body = self._engine.journal.read_body
+        with self._pinned(blocks) as files:
+            return [read_body(files[block.sequence], block.position, block.length, block.crc) for block in blocks]
+
+    @contextlib.contextmanager
+    def _pinned(self, blocks: list[BlockRef]) -> Iterator[dict[int, JournalFile]]:
+        """The files of the blocks, which stay readable as long as this lasts."""
         journal = self._engine.journal
         with self._engine.lock:
             files = {sequence: journal.files[sequence] for sequence in {block.sequence for block in blocks}}
             for file in files.values():
                 file.pin()
         try:
-            return [
-                journal.read_body(files[block.sequence], block.position, block.length, block.crc) for block in blocks
-            ]
+            yield files
         finally:
             with self._engine.lock:
                 for file in files.values():
@@ -183,6 +185,8 @@ class Settler:
         log.drop(blocks, self._engine.journal.files)
         log.settled_end = info.end
         self.segments_written += 1
+        self._engine.meters.settled_segments += 1
+        self._engine.meters.settled_bytes += info.size_bytes
 
     # Rules 2 and 3.
 
@@ -230,6 +234,7 @@ class Settler:
                     with engine.lock:
                         commit = engine.journal.gather(CarriedBlock(log, block, body, flags, file), len(body))
                     self.blocks_carried += 1
+                    engine.meters.carried_bytes += len(body)
                     size += len(body)
                     if size >= _CARRY_BYTES:
                         engine.journal.wait(commit)
@@ -240,18 +245,3 @@ class Settler:
 
 def _is_cleanable(file: JournalFile, live_bytes: int) -> bool:
     return live_bytes * 4 <= file.end - FILE_HEADER_BYTES
-
-
-def _together(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:
-    """Blocks without a gap between them, so many at a time that one batch of them is neither small nor huge."""
-    some: list[BlockRef] = []
-    rows = size = 0
-    for block in blocks:
-        if some and (block.base != some[-1].end or rows >= _ROWS_TOGETHER or size + block.length > _BYTES_TOGETHER):
-            yield some
-            some, rows, size = [], 0, 0
-        some.append(block)
-        rows += block.count
-        size += block.length
-    if some:
-        yield some

@@ -156,18 +156,23 @@ class TopicDelivery:
 
     # Handing out and taking back.
 
-    def fetch(self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment) -> list[Pick]:
-        """Lease what is ready for a consumer."""
+    def fetch(
+        self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment, partition: int | None = None
+    ) -> list[Pick]:
+        """Lease what is ready for a consumer, in all of its partitions or in one."""
         self.tick(now)
-        return self._fetch(seat, max_messages, visibility_s, now)
+        return self._fetch(seat, max_messages, visibility_s, now, partition)
 
-    def _fetch(self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment) -> list[Pick]:
+    def _fetch(
+        self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment, partition: int | None = None
+    ) -> list[Pick]:
         desk = self._desk_of(seat)
         group = desk.group
-        owned = None
+        owned = None if partition is None else {partition}
         if desk.assignment is not None:
             self.heartbeat(seat, now)
-            owned = desk.assignment.owned(seat.consumer)
+            mine = desk.assignment.owned(seat.consumer)
+            owned = mine if owned is None else mine & owned
         room = min(max_messages, seat.max_in_flight - group.leases.in_flight[seat.consumer])
         if room <= 0:
             return []

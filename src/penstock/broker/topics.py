@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -20,18 +21,21 @@ from penstock.delivery.index import PartitionIndex
 from penstock.delivery.partition import PartitionState
 from penstock.journal.files import JournalFile
 from penstock.model.config import TopicConfig
+from penstock.model.errors import TopicNotFound
 from penstock.model.events import Event, EventKind
-from penstock.model.names import NORMAL
+from penstock.model.names import NORMAL, check_topic_name
 from penstock.segments import SegmentInfo
 
 if TYPE_CHECKING:
     from penstock.broker.indexing import Latecomers
+    from penstock.broker.meters import TopicMeter
     from penstock.broker.topic_delivery import TopicDelivery
 
 _HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 _STRIDE = 5
 _U32 = 0xFFFFFFFF
 _NEVER = 2**63 - 1
+_end = attrgetter("end")
 
 
 class BlockRef(NamedTuple):
@@ -64,6 +68,7 @@ class Log:
 
     __slots__ = (
         "_blocks",
+        "_gaps",
         "_spans",
         "committed_end",
         "going",
@@ -90,6 +95,7 @@ class Log:
             None  # a block: base, priority|flags|count, sequence|position, length|crc, time
         )
         self._spans: array[int] | None = None  # a block of events: low, high
+        self._gaps = False  # whether offsets between its blocks may be missing: a repair leaves such gaps
 
     def __len__(self) -> int:
         return len(self._blocks) // _STRIDE if self._blocks else 0
@@ -118,6 +124,14 @@ class Log:
         index = bisect_right(range(len(self)), offset, key=lambda i: blocks[i * _STRIDE])
         return index - 1 if index and self.block(index - 1).end > offset else index
 
+    def stretches(self, offset: int) -> Iterator[tuple[int, int]]:
+        """What its blocks hold, from the one with an offset on: runs, from and to before; one if nothing is missing."""
+        index = self.find(offset)
+        if index < len(self) and not self._gaps:
+            yield self.block(index).base, self.block(len(self) - 1).end
+        else:
+            yield from ((block.base, block.end) for block in map(self.block, range(index, len(self))))
+
     def places_about(self, low: int, high: int, first: int = 0) -> Iterator[int]:
         """Of an event log, from place `first` on: the blocks that may speak of messages from `low` to `high`."""
         spans = self._spans or ()
@@ -143,7 +157,9 @@ class Log:
         )
         self.live_bytes += block.length
         file.took(self, block.length, block.timestamp_us)
-        if not self._blocks or block.base >= self._blocks[-_STRIDE] + (self._blocks[1 - _STRIDE] & _U32):
+        end = self._blocks[-_STRIDE] + (self._blocks[1 - _STRIDE] & _U32) if self._blocks else block.base
+        if block.base >= end:
+            self._gaps = self._gaps or block.base > end
             self._blocks.extend(line)
             if self._spans is not None:
                 self._spans.extend((block.low, block.high))
@@ -153,6 +169,7 @@ class Log:
             if known:
                 moved_from = self._blocks[index * _STRIDE + 2] >> 32
                 self.live_bytes -= block.length
+            self._gaps = self._gaps or not known
             self._blocks[index * _STRIDE : (index + known) * _STRIDE] = array("Q", line)
             if self._spans is not None:
                 self._spans[index * 2 : (index + known) * 2] = array("Q", (block.low, block.high))
@@ -179,6 +196,7 @@ class Log:
                 del self._spans[: count * 2]
             if not self._blocks:
                 self._blocks = self._spans = None
+                self._gaps = False
 
     def close(self, files: dict[int, JournalFile]) -> None:
         """Its topic is deleted: forget everything, also what is still being written."""
@@ -228,10 +246,10 @@ def missing_runs(log: Log, start: int, archived: bool = False) -> tuple[tuple[in
     """
     held = [
         (segment.base, segment.end)
-        for segment in log.segments
+        for segment in log.segments[bisect_right(log.segments, start, key=_end) :]
         if archived or not (segment.archived or segment.base in log.going)
     ]
-    held += [(block.base, block.end) for block in log.blocks()]
+    held += log.stretches(start)
     runs: list[tuple[int, int]] = []
     for first, end in (*held, (log.committed_end, log.committed_end)):
         if first > start:
@@ -285,6 +303,7 @@ class Topic:
         "deleting",
         "delivery",
         "id",
+        "meter",
         "name",
         "partitions",
         "producers",
@@ -301,6 +320,7 @@ class Topic:
         self.deleting = False  # its deletion is on the way to the disk
         self.changing: TopicConfig | None = None  # the newest options that are on the way to the disk
         self.delivery: TopicDelivery | None = None  # once somebody consumes it
+        self.meter: TopicMeter | None = None  # once something is counted
         self._turn = 0
 
     def widen(self, partitions: int) -> None:
@@ -319,6 +339,12 @@ class Topic:
             self.dedupe.window_us = round(config.dedupe_window * 1_000_000)
         if self.delivery is not None:
             self.delivery.configure(config)
+
+    def partition(self, number: int) -> Partition:
+        """One partition by its number."""
+        if not (isinstance(number, int) and 0 <= number < len(self.partitions)):
+            raise TopicNotFound(f"{self.name} has no partition {number!r}: it has 0 to {len(self.partitions) - 1}")
+        return self.partitions[number]
 
     def partition_of_key(self, key: bytes) -> int:
         """The partition that owns the key: ranges of a hash, so that a partition can be split later."""
@@ -354,6 +380,13 @@ class Catalog:
         self.by_id: dict[int, Topic] = {}
         self.floors: dict[str, int] = {}  # of deleted topics: offsets are never used twice
         self.next_id = 1
+
+    def topic(self, name: str) -> Topic:
+        """The topic of a name."""
+        found = self.by_name.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
+        return found
 
     def add(self, topic: Topic) -> None:
         """Take a topic in."""

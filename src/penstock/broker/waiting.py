@@ -31,7 +31,9 @@ class Waiter:
         return [seat for delivery, seat in self._seats if delivery is topic]
 
     def served(self, topic: TopicDelivery, picks: list[Pick]) -> None:
-        """It has its messages (or, without any, must look for itself)."""
+        """It has its messages (or, without any, must look for itself); whoever comes first serves it."""
+        if self.done:
+            return
         self.done = True
         self.topic, self.picks = topic, picks
         self._wake()

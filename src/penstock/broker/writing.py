@@ -11,7 +11,6 @@ from penstock.broker.blocks import EventsBlock, SinglesBlock, TopicBlock, TopicR
 from penstock.broker.recovery import delete_logs
 from penstock.broker.retention import apply_event, stays
 from penstock.broker.routing import check_partition
-from penstock.broker.schedules import TOPIC
 from penstock.broker.topics import Catalog, Log, Topic
 from penstock.journal import Commit, Journal
 from penstock.model.clock import Clock
@@ -25,9 +24,11 @@ from penstock.model.errors import (
 )
 from penstock.model.events import Event
 from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from penstock.broker.guard import DiskGuard
+    from penstock.broker.meters import Meters
 
 _EVENT_BYTES = 64
 MESSAGE_BYTES = 48  # what a message counts against the limits of buffers, beside what is in it
@@ -40,6 +41,7 @@ class Writing:
     clock: Clock
     lock: threading.Lock
     journal: Journal
+    meters: Meters
     catalog: Catalog
     doomed: list[str]
     closed: bool
@@ -67,10 +69,7 @@ class Writing:
 
     def topic(self, name: str) -> Topic:
         """The topic of a name; under the state lock."""
-        found = self.catalog.by_name.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
-        return found
+        return self.catalog.topic(name)
 
     def create_topic(self, name: str, options: dict[str, object]) -> Commit:
         """Make a topic by hand, with options of its own."""
@@ -99,6 +98,7 @@ class Writing:
 
             def delete() -> None:
                 self.catalog.remove(topic)
+                self.meters.topic_gone(topic)
                 if topic.delivery is not None:
                     topic.delivery.close()
                     topic.delivery = None
@@ -112,6 +112,14 @@ class Writing:
 
     def _topic_to_publish(self, name: str, asked: Iterable[object], now_us: int) -> Topic:
         """The topic, made if it is new; nothing is made when a partition that is asked for cannot be."""
+        topic, config = self._find_topic(name, asked)
+        if topic is None:
+            self._create(name, config, now_us)
+            return self.catalog.by_name[name]
+        return topic
+
+    def _find_topic(self, name: str, asked: Iterable[object]) -> tuple[Topic | None, TopicConfig]:
+        """The topic, if there is one, and how it is (or will be) kept; raises where nothing can be published to it."""
         topic = self.catalog.by_name.get(name)
         config = topic.config if topic is not None else self._default_config(name)
         for partition in asked:
@@ -119,15 +127,13 @@ class Writing:
                 check_partition(name, config.partitions, partition)
         if topic is None:
             _check_not_reserved(check_topic_name(name))
-            self._create(name, self._default_config(name), now_us)
-            return self.catalog.by_name[name]
-        if topic.deleting:
+        elif topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
-        return topic
+        return topic, config
 
     def _default_config(self, name: str) -> TopicConfig:
         """How a topic is kept that nobody configured; dead letters and schedules stay until they are dealt with."""
-        if name == TOPIC or str(name).endswith(DEAD_LETTERS):
+        if name == SCHEDULES or str(name).endswith(DEAD_LETTERS):
             return dataclasses.replace(self.config.topic_defaults, partitions=1, protect_unacked=True)
         return self.config.topic_defaults
 
@@ -179,6 +185,7 @@ class Writing:
         topic, partition = log.topic, log.topic.partitions[log.partition]
         self.doomed += apply_event(partition.messages, event)
         partition.apply(event)
+        self.meters.happened(partition.messages, event)
         if topic.delivery is not None:
             topic.delivery.committed(log.partition, event, self.clock.wall_us())
 
@@ -189,5 +196,5 @@ class Writing:
 
 
 def _check_not_reserved(name: str) -> None:
-    if name == TOPIC:
+    if name == SCHEDULES:
         raise InvalidArgument(f"the topic {name} is the broker's own: schedules are made and removed by their names")

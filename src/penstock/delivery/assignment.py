@@ -67,6 +67,8 @@ class Assignment:
         if partitions < 1:
             raise InvalidArgument(f"{partitions} partitions cannot be assigned: give 1 or more")
         self.epoch = epoch  # grows by one with every change of membership
+        self.moves = 0  # how often a partition was given to a member that did not have it
+        self.expired = 0  # members whose session has ended
         self._partitions = partitions
         self._members: dict[str, _Member] = {}  # in the order in which they joined
         self._owners: list[tuple[_Member, int] | None] = [None] * partitions
@@ -112,6 +114,7 @@ class Assignment:
         ended = [name for name, member in self._members.items() if now_s > member.expiry_s]
         gone = [(name, self._remove(name)) for name in ended]
         if gone:
+            self.expired += len(gone)
             self._rebalance()
         return gone
 
@@ -166,6 +169,7 @@ class Assignment:
         return freed
 
     def _give(self, partition: int, member: _Member) -> None:
+        self.moves += 1
         member.owned.add(partition)
         self._owners[partition] = (member, self.epoch)
 

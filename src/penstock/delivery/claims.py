@@ -79,6 +79,14 @@ class Claims:
         parked = 0 if self._keys is None else len(self.progress.undone(self._keys.parked()))
         return ahead + parked + sum(map(len, self._behind.values()))
 
+    def ready_by_lane(self) -> dict[int, int]:
+        """The same, lane by lane."""
+        counts = {lane: len(self._unseen(lane, known)) for lane, known in self.index.lanes.items()}
+        parked = Offsets() if self._keys is None else self.progress.undone(self._keys.parked())
+        for lane, some in (*self._behind.items(), *self.index.split_by_lane(parked)):
+            counts[lane] = counts.get(lane, 0) + len(some)
+        return counts
+
     def waiting(self) -> int:
         """How many failed and wait to be tried again."""
         return len(self._waiting)

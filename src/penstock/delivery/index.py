@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import compress
 
@@ -52,6 +52,7 @@ class PartitionIndex:
         "hidden",
         "lanes",
         "lapsed",
+        "on_due",
         "start",
     )
 
@@ -64,6 +65,7 @@ class PartitionIndex:
         self.hidden = Offsets()  # delayed, and not due
         self._undecided = Offsets()  # of these, what is being cancelled or moved
         self.lapsed = Offsets()  # their time to live has ended
+        self.on_due: Callable[[int, list[int]], None] | None = None  # is told the times of what fell due, and when
         self._delays: Timers | None = None
         self._expiries: Timers | None = None
         self._key_bases: list[int] = []
@@ -116,10 +118,14 @@ class PartitionIndex:
 
     def fall_due(self, now_us: int) -> Offsets:
         """The delayed messages whose time has come, unless they lapsed before; they are in their lanes from now on."""
-        due = Offsets()
+        due, times_us = Offsets(), list[int]()
         for due_us, offset in self._delays.pop_due(now_us) if self._delays is not None else ():
             if offset in self.hidden and self._state.moved.get(offset, due_us) == due_us:
                 due.add(offset)
+                if due_us > self._made_us:  # what was due before is not late: nobody wanted it
+                    times_us.append(due_us)
+        if times_us and self.on_due is not None:
+            self.on_due(now_us, times_us)
         due -= self._undecided
         due -= self.lapsed
         self.hidden -= due
@@ -138,20 +144,22 @@ class PartitionIndex:
         times = [timers.next_due_us for timers in (self._delays, self._expiries) if timers is not None]
         return min((time_us for time_us in times if time_us is not None), default=None)
 
-    def delayed(self) -> list[tuple[int, int]]:
-        """What is not due yet: (time, offset), in the order of the times."""
-        if self._delays is None:
-            return []
-        moved = self._state.moved
-        return [
-            (due_us, offset)
-            for due_us, offset in dict.fromkeys(self._delays.entries())
-            if offset in self.hidden and moved.get(offset, due_us) == due_us
-        ]
+    def delayed(self, from_us: int = 0) -> Iterator[tuple[int, int]]:
+        """What is not due yet: (time, offset), in the order of the times; those before a time may be left out."""
+        moved, before = self._state.moved, (-1, -1)
+        for entry in self._delays.entries(from_us) if self._delays is not None else ():
+            due_us, offset = entry
+            if entry != before and offset in self.hidden and moved.get(offset, due_us) == due_us:
+                yield entry
+            before = entry
+
+    def is_delayed(self, offset: int) -> bool:
+        """Whether it is not due yet, and nobody is deciding otherwise."""
+        return offset in self.hidden and offset not in self._undecided and offset not in self.lapsed
 
     def hold(self, offset: int) -> bool:
         """Keep a delayed message from falling due while its fate is being decided; whether it was delayed."""
-        if offset not in self.hidden or offset in self._undecided or offset in self.lapsed:
+        if not self.is_delayed(offset):
             return False
         self._undecided.add(offset)
         return True

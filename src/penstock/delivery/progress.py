@@ -92,7 +92,7 @@ class Progress:
 
     def pending(self, end: int) -> Offsets:
         """What is not done of everything before `end`."""
-        return from_range(self.floor, self._within(end)) - self.done
+        return from_range(self.floor, self.within(end)) - self.done
 
     def undone(self, offsets: Offsets) -> Offsets:
         """Those of them that are not done."""
@@ -103,7 +103,7 @@ class Progress:
 
     def backlog(self, end: int) -> int:
         """How many messages before `end` are not done."""
-        return max(0, self._within(end) - self.floor) - len(self.done)
+        return max(0, self.within(end) - self.floor) - len(self.done)
 
     def finish(self, offsets: Offsets, reason: str) -> None:
         """They are done, unless they were before."""
@@ -158,7 +158,8 @@ class Progress:
         progress.tally = state.tally
         return progress
 
-    def _within(self, end: int) -> int:
+    def within(self, end: int) -> int:
+        """Where what concerns the group ends, if the log ends at `end`."""
         return end if self.settings.until is None else min(end, self.settings.until)
 
     def _delivered(self, offsets: Offsets, attempt: int) -> None:

@@ -20,6 +20,8 @@ class GroupSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replay hands out at most so many messages a second."""
     archived: bool = False
     """Whether it also gets what retention moved to the archive."""
+    checkpoint: bool = False
+    """Whether it only shows how far a reader is that keeps its own position; it has no consumers."""
     missing: tuple[tuple[int, int], ...] = ()
     """Where it begins or is moved to: runs, from and to before, that were not in the log any more."""
 

@@ -99,14 +99,18 @@ class Timers:
         wakes = [wake for wake in (self._near_due_us(), self._far_wake_us()) if wake is not None]
         return min(wakes, default=None)
 
-    def entries(self) -> Iterator[tuple[int, int]]:
-        """All (due, offset) in order, sorted bucket by bucket as each is reached."""
+    def entries(self, from_us: int = 0) -> Iterator[tuple[int, int]]:
+        """All (due, offset) in order, sorted bucket by bucket as each is reached, but not all from before a time."""
         order = sorted(self._near_order)
         for far_number in sorted({number >> (FAR_BITS - NEAR_BITS) for number in order} | self._far.keys()):
+            if far_number < from_us >> FAR_BITS:
+                continue
             first, end = (number << (FAR_BITS - NEAR_BITS) for number in (far_number, far_number + 1))
             parts: dict[int, Bucket] = {}
             _scatter(self._far.get(far_number, array("Q")), parts)
             for number in sorted(parts.keys() | set(order[bisect_left(order, first) : bisect_left(order, end)])):
+                if number < from_us >> NEAR_BITS:
+                    continue
                 rows = list(self._opened.get(number, ()))
                 for buckets in (self._near, parts):
                     if number in buckets:

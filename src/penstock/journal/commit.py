@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.journal.files import JournalFile
+from penstock.journal.layout import BlockEntry
 from penstock.model.errors import PenstockError
 
 
@@ -34,13 +35,12 @@ class Block(Protocol):
 class Commit:
     """The outcome of everything in one group: pending, then committed or failed, once."""
 
-    __slots__ = ("_callbacks", "_error", "_event", "_lock", "done", "synced")
+    __slots__ = ("_callbacks", "_error", "_lock", "done", "synced")
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self.done = False  # whether the outcome is known
         self._error: PenstockError | None = None
-        self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] | None = None
         self.synced = False  # whether it was on disk when it was acknowledged
 
@@ -56,13 +56,10 @@ class Commit:
 
     def block(self) -> None:
         """Wait in this thread until the outcome is known."""
-        with self._lock:
-            if self.done:
-                return
-            if self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        event.wait()
+        known = threading.Lock()  # bare: Ctrl-C in a wait leaves no other lock behind
+        known.acquire()
+        self.on_done(known.release)
+        known.acquire()
 
     def on_done(self, callback: Callable[[], object]) -> None:
         """Call back, from the thread that commits, once the outcome is known; at once if it is."""
@@ -78,11 +75,26 @@ class Commit:
         """Tell the outcome to all who wait."""
         with self._lock:
             self._error, self.synced, self.done = error, synced, True
-            event, callbacks = self._event, self._callbacks
-        if event is not None:
-            event.set()
+            callbacks = self._callbacks
         for callback in callbacks or ():
             callback()
+
+
+class CommitObserver:
+    """Whoever keeps figures of what the journal does; this one keeps none."""
+
+    def monotonic_s(self) -> float:
+        """The clock that syncs are measured with."""
+        return 0.0
+
+    def synced(self, seconds: float) -> None:
+        """A sync took so long; called under the disk lock."""
+
+    def committed(self, blocks: list[Block], entries: list[BlockEntry], size_bytes: int) -> None:
+        """A group was written, so many bytes with its header; called under the state lock."""
+
+    def refused(self) -> None:
+        """A group was not written; called under the state lock."""
 
 
 class Gathering:
@@ -94,3 +106,9 @@ class Gathering:
         self.blocks: list[Block] = []
         self.size_bytes = 0
         self.commit = Commit(lock)
+
+    def take_back(self, blocks: int, size_bytes: int) -> None:
+        """Undo what was gathered since there were so many blocks and bytes; nobody waits for it yet."""
+        while len(self.blocks) > blocks:
+            self.blocks.pop().refused()
+        self.size_bytes = size_bytes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.journal.layout import FILE_HEADER_BYTES, FileHeader, encode_file_header, file_name, mark_of
+from penstock.journal.layout import FILE_HEADER_BYTES, FileHeader, body_crc, encode_file_header, file_name, mark_of
+from penstock.model.errors import CorruptData
 from penstock.model.units import TIME_US_MAX
 from penstock.storage import File, Storage
 
@@ -70,6 +71,25 @@ class JournalFile:
             self.handle.close()
             return True
         return False
+
+
+def read_body(handle: File, sequence: int, position: int, length: int, crc: int) -> bytes:
+    """A committed body out of the file of this number, checked."""
+    body = handle.read(position, length)
+    if body_crc([body]) != crc:
+        raise CorruptData(f"journal file {sequence}", position, "a block does not match its checksum")
+    return body
+
+
+class JournalFiles:
+    """The files that are needed, by their numbers, and what is read from them."""
+
+    def __init__(self, files: dict[int, JournalFile]) -> None:
+        self.files = files
+
+    def read_body(self, file: JournalFile, position: int, length: int, crc: int) -> bytes:
+        """A committed body, checked; the caller has pinned the file."""
+        return read_body(file.handle, file.sequence, position, length, crc)
 
 
 class JournalDirectory:

@@ -16,18 +16,18 @@ import itertools
 import threading
 from collections.abc import Callable
 
-from penstock.journal.commit import Block, Commit, Gathering
-from penstock.journal.files import JournalDirectory, JournalFile
+from penstock.journal.commit import Block, Commit, CommitObserver, Gathering
+from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
 from penstock.journal.layout import FILE_HEADER_BYTES, BlockEntry, body_crc, encode_group
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import CorruptData, DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
+from penstock.model.errors import DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
 from penstock.model.units import format_size
 from penstock.storage import Storage
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Journal:
+class Journal(JournalFiles):
     """Gathers blocks, writes them in groups, and knows which files are still needed."""
 
     def __init__(
@@ -40,6 +40,7 @@ class Journal:
         current: JournalFile | None,
         next_sequence: int,
     ) -> None:
+        super().__init__(files)
         self._config = config
         self._lock = lock
         self._disk_lock = threading.Lock()
@@ -49,11 +50,12 @@ class Journal:
         self._next_sequence = next_sequence
         self._current = current
         self._frozen: StorageFailed | None = None
-        self.files = files
         self.commits = 0
+        self.observer = CommitObserver()
         self.wake_flusher: Callable[[], None] = lambda: None
         self.on_sealed: Callable[[], None] = lambda: None
         self.on_committed: Callable[[], None] = lambda: None  # called under the state lock
+        self.on_blocks: Callable[[list[Block]], None] = lambda _: None  # a group was committed; under the state lock
 
     # Gathering: under the state lock.
 
@@ -176,13 +178,6 @@ class Journal:
         """Why nothing can be written any more, if so."""
         return self._frozen
 
-    def read_body(self, file: JournalFile, position: int, length: int, crc: int) -> bytes:
-        """A committed body, checked; the caller has pinned the file."""
-        body = file.handle.read(position, length)
-        if body_crc([body]) != crc:
-            raise CorruptData(f"journal file {file.sequence}", position, "a block does not match its checksum")
-        return body
-
     def disown(self) -> None:
         """This is a forked process: the files belong to the parent, and nothing is ever written here."""
         self._lock, self._disk_lock = threading.Lock(), threading.Lock()
@@ -236,11 +231,13 @@ class Journal:
         for block, entry in zip(group.blocks, entries, strict=True):
             block.committed(file, position, entry.length, entry.crc)
             position += entry.length
-        file.end = end
+        written_bytes, file.end = end - file.end, end
         if self._config.sync == "always":
             file.synced_end = end
         self._writing = None
         self.commits += 1
+        self.observer.committed(group.blocks, entries, written_bytes)
+        self.on_blocks(group.blocks)
         self.on_committed()
 
     def _write(self, group: Gathering, encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
@@ -272,7 +269,7 @@ class Journal:
             self._cut_unfinished()
             raise DiskFull("the disk is full: nothing was published; free some space and publish again") from error
         if self._config.sync == "always":
-            file.handle.sync()
+            self._sync_handle(file)
         return file, entries, end
 
     def _cut_unfinished(self) -> None:
@@ -303,8 +300,13 @@ class Journal:
 
     def _sync(self, file: JournalFile) -> None:
         if file.synced_end < file.end:
-            file.handle.sync()
+            self._sync_handle(file)
             file.synced_end = file.end
+
+    def _sync_handle(self, file: JournalFile) -> None:
+        started_s = self.observer.monotonic_s()
+        file.handle.sync()
+        self.observer.synced(self.observer.monotonic_s() - started_s)
 
     def _fail(self, group: Gathering, error: PenstockError) -> None:
         """Refuse a group and everything gathered behind it, so that no offset is skipped."""
@@ -312,6 +314,7 @@ class Journal:
             behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
             for block in reversed(group.blocks + behind.blocks):
                 block.refused()
+            self.observer.refused()
             self.on_committed()  # what was given back may be what somebody waits for
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)

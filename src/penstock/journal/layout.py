@@ -71,6 +71,7 @@ class BlockKind(IntEnum):
     MESSAGES = 1  # an encoded batch
     EVENTS = 2  # an encoded batch of events
     TOPIC = 3  # a topic was created, changed or deleted
+    STAGED = 4  # staged messages, which are in the same group, were published; of no topic (0)
 
 
 class BlockEntry(NamedTuple):

@@ -44,6 +44,10 @@ class ScheduleNotFound(PenstockError, LookupError):
     """There is no schedule of this name."""
 
 
+class StageNotFound(PenstockError, LookupError):
+    """There is no such stage, or what was staged is not there any more: stage it again, under another name."""
+
+
 class LeaseLost(PenstockError):
     """Messages are not leased by this receipt (any more): nothing was changed for them."""
 
@@ -110,3 +114,11 @@ class ConnectionLost(PenstockError):
 
 class RequestTimeout(PenstockError):
     """No answer came in time: what is known of the request is in the text."""
+
+
+class Unauthenticated(PenstockError):
+    """The server asks for a token, and none was given or it is not valid (any more)."""
+
+
+class Forbidden(PenstockError):
+    """The token is valid, but not for this."""

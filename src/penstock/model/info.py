@@ -70,6 +70,8 @@ class GroupInfo:
     positions: tuple[int, ...]
     """The first offset that is not done, partition by partition."""
     members: tuple[MemberInfo, ...]
+    kind: str = "consumers"
+    """`checkpoint`: it shows how far a reader is that keeps its own position, such as a query of Spark."""
 
 
 @dataclass

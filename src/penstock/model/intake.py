@@ -117,13 +117,12 @@ def check_columns(
             _blame([Message(b"", key) for key in keys], limits, 0)
         size_bytes += sum(lengths)
     if headers is not None:
-        try:
-            checked = [None if header is None else _check_headers(header, limits) for header in headers]
-        except InvalidArgument:
+        checked = [header or None for header in headers]
+        sizes = list(map(_headers_bytes, checked))
+        if sizes and max(sizes) > limits.max_headers_bytes:
             _blame([Message(b"", headers=header) for header in headers], limits, 0)
-            raise
         batch.headers = checked if any(checked) else None
-        size_bytes += sum(map(_headers_bytes, checked))
+        size_bytes += sum(sizes)
     if isinstance(priority, bytes):
         if len(priority) != count:
             raise InvalidArgument(f"there are {len(priority)} priorities for {count} messages")
@@ -285,7 +284,7 @@ def _headers_bytes(headers: Mapping[str, str] | None) -> int:
     if not headers:
         return 0
     try:
-        return sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+        return len("".join((*headers, *headers.values())).encode())
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"headers must be text that UTF-8 can hold: {error}") from error
 

@@ -30,6 +30,31 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """What happened to it, a line for each event."""
 
 
+class DeadLetterCause(msgspec.Struct):
+    """What several messages died of, in one group."""
+
+    cause: str
+    group: str
+    count: int
+    oldest: datetime
+    newest: datetime
+
+    def add(self, died_at: datetime) -> None:
+        """Another one died of it."""
+        self.count += 1
+        self.oldest, self.newest = min(self.oldest, died_at), max(self.newest, died_at)
+
+
+class CauseReport(msgspec.Struct):
+    """Why messages of a topic died, the most frequent cause first."""
+
+    causes: list[DeadLetterCause]
+    total: int = 0
+    """How many letters were looked at."""
+    complete: bool = True
+    """Whether these are all letters and all causes; else there are more than are counted at once."""
+
+
 class RedriveReport(msgspec.Struct):
     """What a redrive did, or would do."""
 

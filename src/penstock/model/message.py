@@ -13,6 +13,7 @@ from penstock.model.names import Priority, check_topic_name
 from penstock.model.units import Duration, Time, to_datetime
 
 Data = bytes | str
+_DIGITS_MAX = 18  # of partitions and offsets: more than there will ever be
 
 
 class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -35,8 +36,8 @@ class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
     def parse(cls, text: str) -> MessageId:
         """The id written as `topic/partition/offset`."""
         parts = text.split("/") if len(text) < 250 else []
-        if len(parts) != 3 or not (
-            parts[1].isascii() and parts[1].isdigit() and parts[2].isascii() and parts[2].isdigit()
+        if len(parts) != 3 or not all(
+            number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX for number in parts[1:]
         ):
             raise InvalidArgument(f"{text!r} is not a message id: they look like 'orders/2/45678'")
         return cls(check_topic_name(parts[0]), int(parts[1]), int(parts[2]))

@@ -9,6 +9,7 @@ from penstock.model.errors import InvalidArgument
 DEAD_LETTERS = ".dlq"
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}(\.dlq)?")
 GROUP_NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+STAGE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 PRIORITIES = {"critical": 0, "high": 64, "normal": 128, "low": 192, "background": 255}
 NORMAL = PRIORITIES["normal"]
 LOWEST = 255
@@ -33,6 +34,13 @@ def check_group_name(name: object, what: str = "group") -> str:
     raise InvalidArgument(
         f"{name!r:.80} is not the name of a {what}: use 1 to 200 of letters, digits, '.', '_', '-' and ':'"
     )
+
+
+def check_stage_name(name: object) -> str:
+    """The name itself, when it may name a stage."""
+    if isinstance(name, str) and STAGE_NAME.fullmatch(name):
+        return str.__str__(name)
+    raise InvalidArgument(f"{name!r:.80} is not the name of a stage: use 1 to 200 of letters, digits, '.', '_' and '-'")
 
 
 def parse_priority(value: object) -> int:

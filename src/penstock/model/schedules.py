@@ -10,6 +10,9 @@ from penstock.model.intake import Single
 from penstock.model.message import MessageId
 from penstock.model.units import to_datetime
 
+SCHEDULES = "penstock.schedules"
+"""The topic in which a broker keeps its schedules."""
+
 
 class DelayedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that is not due yet."""
@@ -34,6 +37,8 @@ class Schedule(msgspec.Struct, frozen=True):
     paused: bool = False
     next_us: int = 0
     """When it fires next; 0 while it is paused."""
+    life_us: int = 0
+    """How long each message lives from when it is published; 0: for ever."""
 
     @property
     def next_at(self) -> datetime | None:

@@ -31,7 +31,7 @@ class SegmentReader:
             self._bytes = _CheckedBytes(file, name, info)
             metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + self._bytes.footer))
             self._bytes.learn(json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()]))
-            self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata)
+            self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata, pre_buffer=False)
             self._columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             file.close()
@@ -79,8 +79,9 @@ class SegmentReader:
         return statistics.min_raw, statistics.max_raw
 
     def _read(self, number: int, columns: list[str] | None) -> pa.Table:
+        # In this thread alone: a thread of Arrow's that still holds bytes of Python's when the process ends aborts it.
         try:
-            return self._parquet.read_row_group(number, columns)
+            return self._parquet.read_row_group(number, columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error.__cause__ or error.__context__, CorruptData):
                 raise (error.__cause__ or error.__context__) from None  # type: ignore[misc]

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.model.batch import Batch
 from penstock.model.events import Event, EventKind
@@ -97,6 +98,18 @@ def messages_from_arrow(table: pa.Table) -> Rows:
         dedupe_ids=None if dedupe_ids.null_count == len(table) else dedupe_ids.to_pylist(),
     )
     return Rows(column("offset").to_pylist(), column("timestamp").cast(pa.int64()).to_pylist(), batch)
+
+
+def with_key(table: pa.Table, key: bytes) -> pa.Table:
+    """Those rows of a segment's table that have a key."""
+    return table.filter(pc.equal(table.column("key"), pa.scalar(key, pa.binary())))
+
+
+def times_from_arrow(table: pa.Table) -> tuple[list[int], list[int], Sequence[int] | None]:
+    """The offsets, timestamps and due times (0: none) of a segment's table."""
+    column = table.column
+    times_us = column("timestamp").cast(pa.int64()).to_pylist()
+    return column("offset").to_pylist(), times_us, _optional_times_us(column("deliver_at"))
 
 
 def events_to_arrow(base: int, events: list[Event], partition: int) -> pa.RecordBatch:

@@ -56,6 +56,13 @@ def write_segment(
     table: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]
 ) -> tuple[list[bytes], SegmentInfo]:
     """The file's bytes and what to remember of it; the batches are in order and not empty."""
+    return write_row_groups(table, topic, partition, _row_groups(batches, ROW_GROUP_BYTES[table]))
+
+
+def write_row_groups(
+    table: str, topic: str, partition: int, groups: Iterable[pa.Table]
+) -> tuple[list[bytes], SegmentInfo]:
+    """The same, of rows that are cut into row groups already."""
     sink = _Sink()
     summary = _Summary(table)
     position_column, time_column = POSITION[table], TIMESTAMP[table]
@@ -71,7 +78,7 @@ def write_segment(
         store_schema=True,
     )
     marks: list[tuple[int, int]] = []
-    for group in _row_groups(batches, ROW_GROUP_BYTES[table]):
+    for group in groups:
         writer.write_table(group, row_group_size=len(group))
         marks.append(sink.mark())
         summary.add(group)

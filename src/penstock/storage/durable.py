@@ -17,24 +17,24 @@ def put_file(storage: Storage, name: str, buffers: Sequence[Buffer]) -> None:
     publish_files(storage, [name])
 
 
-def stage_file(storage: Storage, name: str, buffers: Sequence[Buffer]) -> None:
-    """The first half of `put_file`: the bytes are on the disk, under a temporary name."""
-    file = storage.create(name + TEMPORARY)
+def stage_file(storage: Storage, name: str, buffers: Sequence[Buffer], temporary: str = TEMPORARY) -> None:
+    """The first half of `put_file`: the bytes are on the disk, under a name that ends with `temporary`."""
+    file = storage.create(name + temporary)
     try:
         file.write(0, buffers)
         file.sync()
     except OSError:
         with contextlib.suppress(OSError):
-            storage.remove(name + TEMPORARY)
+            storage.remove(name + temporary)
         raise
     finally:
         file.close()
 
 
-def publish_files(storage: Storage, names: Sequence[str]) -> None:
+def publish_files(storage: Storage, names: Sequence[str], temporary: str = TEMPORARY) -> None:
     """The second half: staged files get their names, with one sync for each directory."""
     for name in names:
-        storage.rename(name + TEMPORARY, name)
+        storage.rename(name + temporary, name)
     for directory in dict.fromkeys(posixpath.dirname(name) for name in names):
         storage.sync_directory(directory)
 

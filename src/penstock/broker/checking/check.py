@@ -163,6 +163,8 @@ class _Check:
         for group in scan.groups:
             news = (sequence, group.position) >= (checkpoint.sequence, checkpoint.position)
             for entry, position in layout.bodies(group):
+                if entry.kind == BlockKind.STAGED:
+                    continue
                 if entry.kind != BlockKind.TOPIC:
                     log = self._log_of(entry, checkpoint)
                     if log is not None and entry.flags & layout.LOST:
@@ -243,7 +245,10 @@ class _Check:
         """What is gone with a block: nothing, if it is settled, was carried on, or belongs to a deleted topic."""
         topic = self._catalog.by_id.get(entry.topic)
         name = topic.name if topic is not None else f"topic number {entry.topic}"
-        if entry.kind == BlockKind.TOPIC:
+        if entry.kind == BlockKind.STAGED:
+            if news:
+                yield "the note that staged messages were published: publishing them again would double them"
+        elif entry.kind == BlockKind.TOPIC:
             if news:
                 yield f"the creation, a change or the deletion of {name}"
         elif not self._is_deleted(entry.topic, checkpoint):

@@ -1,0 +1,162 @@
+"""How topics and groups stand, for whoever watches them: taken from the state some topics at a time, reading no disk.
+
+A group whose index is not open (nobody has used it since the broker was opened) is left as it is. Its lag, its age and
+what waits to be tried again are known; nothing of it is leased; how much is ready or delayed only the index tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.broker.ages import published_us
+from penstock.broker.meters import COUNTED, OTHER, GroupMeter
+from penstock.broker.topics import Topic, first_offset
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+    from penstock.broker.topics import Partition
+    from penstock.delivery.claims import Claims
+    from penstock.delivery.progress import Progress
+
+_TOPICS_AT_ONCE = 50
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """A group, or all groups that are shown as one."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * len(COUNTED))
+    acked_bytes: int = 0
+    end_to_end_s: float = 0.0
+    lag: int = 0
+    leased: int = 0
+    retrying: int = 0
+    ready: int | None = None
+    delayed: int | None = None
+    oldest_us: int | None = None
+    members: int = 0
+
+    def count(self, meter: GroupMeter) -> None:
+        """Show what a meter has counted."""
+        self.counts = list(meter.counts)
+        self.acked_bytes, self.end_to_end_s = meter.acked_bytes, meter.end_to_end_s
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """A topic, or all topics that are shown as one."""
+
+    published: int = 0
+    published_bytes: int = 0
+    messages: int = 0
+    journal_bytes: int = 0
+    segments: int = 0
+    segment_bytes: int = 0
+    groups: dict[str, GroupFigures] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Figures:
+    """All topics, by the names that they are shown with, and how many there are."""
+
+    topics: dict[str, TopicFigures] = field(default_factory=dict)
+    topic_count: int = 0
+    partition_count: int = 0
+    group_count: int = 0
+
+
+def take_figures(engine: Engine) -> Figures:
+    """The numbers of now; publishers wait for those of some topics at most."""
+    figures = Figures()
+    with engine.lock:
+        topics = list(engine.catalog.by_id.values())
+    for start in range(0, len(topics), _TOPICS_AT_ONCE):
+        with engine.lock:
+            for topic in topics[start : start + _TOPICS_AT_ONCE]:
+                if topic.committed and topic.id in engine.catalog.by_id:
+                    _add_topic(engine, figures, topic)
+    with engine.lock:
+        others = engine.meters.others
+        if OTHER in figures.topics or others.published or any(others.others.counts):
+            shown = figures.topics.setdefault(OTHER, TopicFigures())
+            shown.published, shown.published_bytes = others.published, others.published_bytes
+            shown.groups.setdefault(OTHER, GroupFigures()).count(others.others)
+    return figures
+
+
+def _add_topic(engine: Engine, figures: Figures, topic: Topic) -> None:
+    meter = engine.meters.meter_of(topic)
+    shown = figures.topics.get(meter.name)
+    if shown is None:
+        shown = figures.topics[meter.name] = TopicFigures(meter.published, meter.published_bytes)
+    figures.topic_count += 1
+    figures.partition_count += len(topic.partitions)
+    for partition in topic.partitions:
+        log = partition.messages
+        shown.messages += log.committed_end - first_offset(log)
+        for each in partition.logs():
+            shown.journal_bytes += each.live_bytes
+            for segment in each.segments:
+                if not segment.archived:
+                    shown.segments += 1
+                    shown.segment_bytes += segment.size_bytes
+        if partition.state is not None and partition.state.groups:
+            _add_groups(engine, figures, shown, topic, partition)
+    if any(meter.others.counts) and meter is not engine.meters.others:
+        shown.groups.setdefault(OTHER, GroupFigures()).count(meter.others)
+
+
+def _add_groups(engine: Engine, figures: Figures, shown: TopicFigures, topic: Topic, partition: Partition) -> None:
+    meters, meter = engine.meters, engine.meters.meter_of(topic)
+    number = partition.messages.partition
+    desks = topic.delivery.desks if topic.delivery is not None else {}
+    assert partition.state is not None
+    for name, progress in partition.state.groups.items():
+        counted = meters.group_of(meter, name)
+        group = shown.groups.get(counted.name)
+        if group is None:
+            group = shown.groups[counted.name] = GroupFigures()
+            group.count(counted)
+        desk = desks.get(name)
+        _add_progress(group, partition, progress, None if desk is None else desk.group.claims[number])
+        if number == 0:
+            figures.group_count += 1
+            group.members += 0 if desk is None else len(desk.seats)
+
+
+def _add_progress(group: GroupFigures, partition: Partition, progress: Progress, claims: Claims | None) -> None:
+    """Add what one partition has for a group: every message that is not done is in just one of the states."""
+    log = partition.messages
+    lag = progress.backlog(log.committed_end)
+    group.lag += lag
+    if lag:
+        oldest_us = published_us(log, progress.floor)
+        if oldest_us is not None:
+            group.oldest_us = oldest_us if group.oldest_us is None else min(group.oldest_us, oldest_us)
+    if claims is None:
+        group.retrying += len(progress.waiting)
+        if progress.settings.checkpoint:  # everything is ready to a reader that keeps its own position
+            group.ready = (group.ready or 0) + lag
+            group.delayed = group.delayed or 0
+        return
+    delayed = claims.delayed() if claims.index.hidden else 0
+    group.leased += claims.held
+    group.retrying += claims.waiting()
+    group.delayed = (group.delayed or 0) + delayed
+    ready = lag - claims.held - claims.waiting() - delayed - len(claims.lapsing)
+    group.ready = (group.ready or 0) + max(0, ready)
+
+
+def leased_and_delayed(engine: Engine) -> tuple[int, int]:
+    """How many messages are leased, and how many are not due, where anybody consumes; cheap enough for every second."""
+    leased = delayed = 0
+    with engine.lock:
+        topics = list(engine.catalog.by_id.values())
+    deliveries = [topic.delivery for topic in topics if topic.delivery is not None]
+    for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
+        with engine.lock:
+            for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:
+                leased += sum(desk.group.leases.total for desk in delivery.desks.values())
+                delayed += sum(len(index.hidden) for index in delivery.indexes)
+    return leased, delayed

@@ -1,0 +1,290 @@
+"""Topics and groups in pages, for people who look at thousands of them.
+
+Nothing is opened for it: of a group that nobody has used since the broker was opened, everything is known but how much
+of its lag is ready and how much is delayed. The state lock is held for a few topics at a time.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import heapq
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.ages import published_us
+from penstock.broker.groups import members_of, tally_of
+from penstock.broker.info import topic_info
+from penstock.broker.standings import Standings
+from penstock.broker.topics import Topic
+from penstock.delivery.offsets import Offsets
+from penstock.model.errors import BrokerClosed, GroupNotFound
+from penstock.model.info import GroupInfo, TopicInfo
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+    from penstock.broker.topic_delivery import GroupDesk
+    from penstock.delivery.progress import Progress
+
+_TOPICS_AT_ONCE = 20
+_NAMES_AT_ONCE = 500
+
+Sees = Callable[[str], bool]
+"""Whether a topic is to be seen by whoever asks."""
+
+
+class ListedTopic(NamedTuple):
+    """A topic in a list."""
+
+    info: TopicInfo
+    groups: int
+
+
+class ListedGroup(NamedTuple):
+    """A group in a list."""
+
+    info: GroupInfo
+    in_use: bool
+    """Whether it is known how much is ready and how much is delayed; else `ready` has both."""
+
+
+class Lane(NamedTuple):
+    """What some group is not done with yet, of one priority."""
+
+    priority: int
+    messages: int
+
+
+class ShownTopic(NamedTuple):
+    """A topic with all that is known of it."""
+
+    topic: ListedTopic
+    lanes: list[Lane]
+    groups: list[ListedGroup]
+
+
+def list_topics(
+    engine: Engine,
+    standings: Standings,
+    sees: Sees,
+    *,
+    search: str = "",
+    sort: str = "name",
+    descending: bool = False,
+    skip: int = 0,
+    limit: int = 100,
+) -> tuple[list[ListedTopic], int]:
+    """A page of topics, and how many there are in all; they are sorted by `name`, or as they stand."""
+    names = [name for name in _topic_names(engine) if sees(name)]
+    names = list(filter(_matching(search), names))
+    end = skip + limit
+    if sort == "name":
+        page = sorted(names, reverse=descending)[skip:end]
+    else:
+        known = standings.topics()
+        sizes = {name: getattr(known[name], sort) if name in known else 0 for name in names}
+        first = sorted if end > len(names) // 4 else lambda found, key: heapq.nsmallest(end, found, key)
+        sign = -1 if descending else 1
+        page = first(names, key=lambda name: (sign * sizes[name], name))[skip:end]
+    return _topics_of(engine, page), len(names)
+
+
+def busiest_topics(engine: Engine, standings: Standings, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
+    """The topics that most is published to now, with messages a second; those with much in them if nothing is."""
+    rates, known = standings.rates(), standings.topics()
+    names = (name for name in known if sees(name))
+    first = heapq.nsmallest(limit, names, lambda name: (-rates.get(name, 0.0), -known[name].messages, name))
+    return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(engine, first)]
+
+
+def lagging_groups(engine: Engine, standings: Standings, sees: Sees, limit: int) -> list[ListedGroup]:
+    """The groups that are furthest behind."""
+    behind = (
+        (-lag, topic, group)
+        for topic, standing in standings.topics().items()
+        for group, lag in standing.lags.items()
+        if lag and sees(topic)
+    )
+    return _groups_of(engine, [(topic, group) for _, topic, group in heapq.nsmallest(limit, behind)])
+
+
+def list_groups(
+    engine: Engine, sees: Sees, *, topic: str | None = None, search: str = "", skip: int = 0, limit: int = 100
+) -> tuple[list[ListedGroup], int]:
+    """A page of groups, by topic and name, and how many there are in all."""
+    chosen = _matching(search)
+    pairs = [pair for pair in _group_names(engine, sees, topic) if chosen(pair[1])]
+    pairs.sort()
+    return _groups_of(engine, pairs[skip : skip + limit]), len(pairs)
+
+
+def show_everywhere(
+    engine: Engine, sees: Sees, group: str, *, skip: int = 0, limit: int | None = None
+) -> tuple[list[ListedGroup], int]:
+    """A group in its topics, a page of them or all, and in how many it is."""
+    pairs = sorted(pair for pair in _group_names(engine, sees, None) if pair[1] == group)
+    if not pairs:
+        raise GroupNotFound(f"no topic has a group {group!r:.80}")
+    return _groups_of(engine, pairs[skip : None if limit is None else skip + limit]), len(pairs)
+
+
+def show_listed(engine: Engine, topic_name: str, group: str) -> ListedGroup:
+    """A group of one topic."""
+    with engine.lock:
+        engine.topic(topic_name)
+    found = _groups_of(engine, [(topic_name, group)])
+    if not found:
+        raise GroupNotFound(f"{topic_name} has no group {group!r:.80}")
+    return found[0]
+
+
+def show_topic(engine: Engine, name: str) -> ShownTopic:
+    """Everything about a topic."""
+    with engine.lock:
+        _check_open(engine)
+        topic = engine.topic(name)
+        listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
+        lanes = list(_lanes(topic))
+        groups = [(name, group) for group in sorted(_groups_in(topic))]
+    return ShownTopic(listed, lanes, _groups_of(engine, groups))
+
+
+def _matching(search: str) -> Callable[[str], bool]:
+    """Whether a name has some text in it; or looks like a pattern with `*`, if it has one."""
+    wanted = search.lower()
+    if "*" in wanted:
+        return lambda name: fnmatch.fnmatchcase(name.lower(), wanted)
+    return lambda name: wanted in name.lower()
+
+
+def _check_open(engine: Engine) -> None:
+    if engine.closed:
+        raise BrokerClosed("the broker is closed")
+
+
+def _topic_names(engine: Engine) -> list[str]:
+    with engine.lock:
+        _check_open(engine)
+        return list(engine.catalog.by_name)
+
+
+def _topics_of(engine: Engine, names: Sequence[str]) -> list[ListedTopic]:
+    """The topics of these names that are still there, in this order."""
+    found: list[ListedTopic] = []
+    for start in range(0, len(names), _TOPICS_AT_ONCE):
+        with engine.lock:
+            for name in names[start : start + _TOPICS_AT_ONCE]:
+                topic = engine.catalog.by_name.get(name)
+                if topic is not None:
+                    found.append(ListedTopic(topic_info(topic), len(_groups_in(topic))))
+    return found
+
+
+def _groups_in(topic: Topic) -> Collection[str]:
+    state = topic.partitions[0].state
+    return () if state is None else state.groups
+
+
+def _has(topic: Topic, group: str) -> bool:
+    return all(partition.state is not None and group in partition.state.groups for partition in topic.partitions)
+
+
+def _group_names(engine: Engine, sees: Sees, topic: str | None) -> list[tuple[str, str]]:
+    """The topics and names of groups."""
+    if topic is not None:
+        with engine.lock:
+            _check_open(engine)
+            return [(topic, name) for name in _groups_in(engine.topic(topic))]
+    found: list[tuple[str, str]] = []
+    names = [name for name in _topic_names(engine) if sees(name)]
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        with engine.lock:
+            for name in names[start : start + _NAMES_AT_ONCE]:
+                known = engine.catalog.by_name.get(name)
+                if known is not None:
+                    found += [(name, group) for group in _groups_in(known)]
+    return found
+
+
+def _groups_of(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
+    """The groups of these topics and names that are still there, in this order."""
+    found: list[ListedGroup] = []
+    now_us = engine.clock.wall_us()
+    for start in range(0, len(pairs), _TOPICS_AT_ONCE):
+        with engine.lock:
+            _check_open(engine)
+            for topic_name, name in pairs[start : start + _TOPICS_AT_ONCE]:
+                topic = engine.catalog.by_name.get(topic_name)
+                if topic is not None and _has(topic, name):
+                    found.append(_listed(topic, name, now_us))
+    return found
+
+
+def _listed(topic: Topic, name: str, now_us: int) -> ListedGroup:
+    """A group as it stands; under the state lock."""
+    progresses = [partition.delivery_state().groups[name] for partition in topic.partitions]
+    logs = [partition.messages for partition in topic.partitions]
+    lags = [progress.backlog(log.committed_end) for progress, log in zip(progresses, logs, strict=True)]
+    oldest = [
+        time_us
+        for progress, log, lag in zip(progresses, logs, lags, strict=True)
+        if lag and (time_us := published_us(log, progress.floor)) is not None
+    ]
+    desk = None if topic.delivery is None else topic.delivery.desks.get(name)
+    is_checkpoint = progresses[0].settings.checkpoint
+    tally, lag = tally_of(progresses), sum(lags)
+    leased, delayed, retrying, lapsing = _shares(progresses, desk)
+    info = GroupInfo(
+        topic=topic.name,
+        name=name,
+        published=sum(
+            max(0, progress.within(log.committed_end) - progress.start)
+            for progress, log in zip(progresses, logs, strict=True)
+        ),
+        acked=tally.acked,
+        ready=max(0, lag - leased - delayed - retrying - lapsing),
+        leased=leased,
+        delayed=delayed,
+        retrying=retrying,
+        dead=tally.dead,
+        lapsed=tally.lapsed + lapsing,
+        withdrawn=tally.withdrawn,
+        skipped=tally.skipped,
+        lost=tally.lost,
+        lag=lag,
+        oldest_unacked_s=max(0, now_us - min(oldest)) / 1_000_000 if oldest else None,
+        positions=tuple(progress.floor for progress in progresses),
+        members=() if desk is None else members_of(desk),
+        kind="checkpoint" if is_checkpoint else "consumers",
+    )
+    return ListedGroup(info, is_checkpoint or desk is not None)
+
+
+def _shares(progresses: list[Progress], desk: GroupDesk | None) -> tuple[int, int, int, int]:
+    """How much of a group's lag is leased, delayed, waits to be tried again, and is about to lapse."""
+    if desk is None:
+        return 0, 0, sum(len(progress.waiting) for progress in progresses), 0
+    claims = desk.group.claims
+    return (
+        sum(each.held for each in claims),
+        sum(each.delayed() for each in claims if each.index.hidden),
+        sum(each.waiting() for each in claims),
+        sum(len(each.lapsing) for each in claims),
+    )
+
+
+def _lanes(topic: Topic) -> Iterable[Lane]:
+    """What some group in use is not done with, lane by lane; nothing where none is in use; under the state lock."""
+    delivery = topic.delivery
+    if delivery is None or not delivery.desks:
+        return
+    counts: dict[int, int] = {}
+    for number, index in enumerate(delivery.indexes):
+        pending = Offsets()
+        for desk in delivery.desks.values():
+            claims = desk.group.claims[number]
+            pending |= claims.progress.pending(claims.end())
+        for priority, known in index.lanes.items():
+            counts[priority] = counts.get(priority, 0) + known.intersection_cardinality(pending)
+    for priority in sorted(counts):
+        if counts[priority]:
+            yield Lane(priority, counts[priority])

@@ -1,0 +1,158 @@
+"""Reading a topic in pages, also by time and by key: each page costs a bounded amount of work, and tells the next.
+
+A page may therefore be short, or even empty, although there is more: it is over when there is no place to go on from.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.reading import LogReader, to_messages
+from penstock.broker.topics import Log, first_offset
+from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
+from penstock.model.message import MessageId, StoredMessage
+from penstock.segments.window import OFFSET_MAX, Rows, Window
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+
+_PAGE_BYTES = 8 << 20
+_PAGE_S = 0.1
+_PAGE_SEEN = 1_000_000
+
+
+class Place(NamedTuple):
+    """Where a page begins: an offset of a partition; those of later partitions follow."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """A place as it was told before."""
+        parts = text.split("-") if len(text) < 50 else []
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise InvalidArgument(f"{text!r:.80} is not a cursor: give the one of the page before, as it is")
+        return cls(int(parts[0]), int(parts[1]))
+
+
+class Found(NamedTuple):
+    """A page of messages."""
+
+    messages: list[StoredMessage]
+    next: Place | None
+    """Where the next page begins; None: this was the last."""
+
+
+class Page(NamedTuple):
+    """A page of one partition."""
+
+    messages: list[StoredMessage]
+    next_offset: int
+    end_offset: int
+
+
+def read_partition(engine: Engine, topic: str, partition: int, offset: int | None, limit: int) -> Page:
+    """The next messages of a partition, from an offset on or from its first one."""
+    with engine.lock:
+        log = _logs(engine, topic, partition)[0]
+        start = first_offset(log) if offset is None else offset
+        end = log.committed_end
+    messages: list[StoredMessage] = []
+    reached = _read(engine, log, Window(min(start, OFFSET_MAX), end), limit, messages)
+    return Page(messages, max(start, end) if reached is None else reached, end)
+
+
+def search_messages(
+    engine: Engine,
+    topic: str,
+    partition: int | None,
+    window: Window,
+    *,
+    key: bytes | None = None,
+    limit: int = 100,
+    include_deleted: bool = False,
+    start: Place | None = None,
+) -> Found:
+    """The next messages inside a window, of one partition or of all, one after the other; only those with a key."""
+    with engine.lock:
+        logs = _logs(engine, topic, partition)
+    deadline_s = monotonic() + _PAGE_S
+    found: list[StoredMessage] = []
+    got_on = False  # every page gets on, however little time there is
+    for log in logs:
+        inside = Window(window.start, window.end, window.from_us, window.to_us)
+        if start is not None:
+            if log.partition < start.partition:
+                continue
+            if log.partition == start.partition:
+                inside.start = max(inside.start, min(start.offset, OFFSET_MAX))
+        if got_on and (monotonic() > deadline_s or len(found) >= limit):
+            return Found(found, Place(log.partition, inside.start))
+        got_on = True
+        left = limit - len(found)
+        reached = _read(engine, log, inside, left, found, key, include_deleted=include_deleted, deadline_s=deadline_s)
+        if reached is not None:
+            return Found(found, Place(log.partition, reached))
+    return Found(found, None)
+
+
+def find_message(engine: Engine, identity: MessageId) -> StoredMessage:
+    """One message by its place, also if it is in the archive."""
+    with engine.lock:
+        log = _logs(engine, identity.topic, identity.partition)[0]
+    window = Window(identity.offset, identity.offset + 1)
+    found = None
+    if identity.offset < OFFSET_MAX:
+        found = next(LogReader(engine, log, include_deleted=True).messages(window), None)
+    if found is None:
+        raise MessageNotFound(f"there is no message {identity}")
+    return found
+
+
+def _logs(engine: Engine, topic: str, partition: int | None) -> list[Log]:
+    if engine.closed:
+        raise BrokerClosed("the broker is closed")
+    found = engine.topic(topic)
+    chosen = found.partitions if partition is None else [found.partition(partition)]
+    return [part.messages for part in chosen]
+
+
+def _read(
+    engine: Engine,
+    log: Log,
+    window: Window,
+    limit: int,
+    into: list[StoredMessage],
+    key: bytes | None = None,
+    *,
+    include_deleted: bool = False,
+    deadline_s: float = inf,
+) -> int | None:
+    """Add messages of one log; the offset to go on at, or None if the log has no more."""
+    left_bytes = _PAGE_BYTES - sum(len(message.value) for message in into)
+    seen = 0
+    for rows, end, looked_at in LogReader(engine, log, include_deleted).pieces(window, key, limit):
+        fitting = _fitting(rows, left_bytes, at_least=0 if into else 1)
+        taken = list(to_messages(log.topic.name, log.partition, rows))[:fitting]
+        into += taken
+        limit -= len(taken)
+        left_bytes -= sum(len(message.value) for message in taken)
+        seen += looked_at
+        if fitting < len(rows.offsets):
+            return rows.offsets[fitting]
+        if limit <= 0 or left_bytes <= 0 or seen >= _PAGE_SEEN or monotonic() > deadline_s:
+            return end
+    return None
+
+
+def _fitting(rows: Rows, room_bytes: int, at_least: int) -> int:
+    """How many of the first rows fit into so many bytes."""
+    count = sum(1 for total in accumulate(map(len, rows.batch.values)) if total <= room_bytes)
+    return min(len(rows.offsets), max(at_least, count))

@@ -1,0 +1,100 @@
+"""Making a segment of blocks in the journal: the part of settling that needs no broker, only its files."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.topics import BlockRef
+from penstock.journal.files import read_body
+from penstock.journal.layout import file_name
+from penstock.model.batch import decode_batch, join_batches
+from penstock.model.events import decode_events
+from penstock.segments import SegmentInfo, segment_name
+from penstock.segments.window import Rows
+from penstock.storage import File, Storage
+from penstock.storage.durable import stage_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_TOGETHER, _BYTES_TOGETHER = 5000, 4 << 20
+ReadBlocks = Callable[[list[BlockRef]], list[bytes]]
+
+
+class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
+    """A segment to be made: of which log, and of what."""
+
+    topic: str
+    table: str
+    partition: int
+    blocks: list[BlockRef]
+    temporary: str
+    """The end of the file's name until it is published."""
+
+    @property
+    def name(self) -> str:
+        """Where the segment will lie."""
+        return segment_name(self.topic, self.table, self.partition, self.blocks[0].base)
+
+
+def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> SegmentInfo:
+    """Write the segment, on disk under its temporary name; `read` gives the checked bodies of blocks."""
+    from penstock.segments.writer import write_segment
+
+    batches = arrow_of_blocks(order.table, order.partition, order.blocks, read)
+    chunks, info = write_segment(order.table, order.topic, order.partition, batches)
+    stage_file(storage, order.name, chunks, order.temporary)
+    return info
+
+
+@contextlib.contextmanager
+def journal_opened(storage: Storage) -> Iterator[ReadBlocks]:
+    """Reads blocks out of the journal of a directory, with no broker: files are opened as they are needed."""
+    with contextlib.ExitStack() as opened:
+        files: dict[int, File] = {}
+
+        def read(blocks: list[BlockRef]) -> list[bytes]:
+            for sequence in {block.sequence for block in blocks} - files.keys():
+                files[sequence] = storage.open(file_name(sequence))
+                opened.callback(files[sequence].close)
+            return [
+                read_body(files[block.sequence], block.sequence, block.position, block.length, block.crc)
+                for block in blocks
+            ]
+
+        yield read
+
+
+def arrow_of_blocks(table: str, partition: int, blocks: list[BlockRef], read: ReadBlocks) -> Iterator[pa.RecordBatch]:
+    """What the blocks hold; small ones are put together first, for making an Arrow batch has its price."""
+    from penstock.segments.schema import events_to_arrow, messages_to_arrow
+
+    for some in _together(blocks):
+        bodies = read(some)
+        if table == "events":
+            events = list(itertools.chain.from_iterable(map(decode_events, bodies)))
+            yield events_to_arrow(some[0].base, events, partition)
+            continue
+        batch = join_batches([decode_batch(body, block.count) for body, block in zip(bodies, some, strict=True)])
+        times_us = list(itertools.chain.from_iterable([block.timestamp_us] * block.count for block in some))
+        yield messages_to_arrow(Rows(range(some[0].base, some[-1].end), times_us, batch), partition)
+
+
+def _together(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:
+    """Blocks without a gap between them, so many at a time that one batch of them is neither small nor huge."""
+    some: list[BlockRef] = []
+    rows = size = 0
+    for block in blocks:
+        if some and (block.base != some[-1].end or rows >= _ROWS_TOGETHER or size + block.length > _BYTES_TOGETHER):
+            yield some
+            some, rows, size = [], 0, 0
+        some.append(block)
+        rows += block.count
+        size += block.length
+    if some:
+        yield some

@@ -1,0 +1,180 @@
+"""The files of stages: batches that were handed in and wait, invisible, to be published together. Little endian.
+
+    staging/<stage>~<16 hexadecimal digits>.open     while batches are added
+    staging/<stage>~<16 hexadecimal digits>.sealed   complete, and on disk
+
+    header, 12 bytes
+      8s   magic          "PENSTAGE"
+      u32  version        1
+    records, one a batch
+      u32  head_bytes
+      u32  payload_bytes
+      u32  check          CRC-32C of the two lengths, head and payload
+      …    head           msgpack of [topic, count, size_bytes, partitions or nil, columns]
+      …    payload        msgpack of [keys or nil, values, headers or nil], as it will be in the journal
+    seal, 28 bytes: a record with no head
+      u64  messages       how many are in all records
+      u64  end            where the seal itself begins
+
+`columns` is an encoded batch (`model/batch.py`) without its payload. The digits make every stage another file, also
+when its name is used again: what is noted of one is never taken for a note of another. A file is synced before it gets
+the name that says so; one that is still `.open` when the broker starts was never promised to anybody, and is not read.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from penstock.journal.layout import body_crc
+from penstock.model.batch import decode_payload, decode_tags
+from penstock.model.errors import CorruptData, StorageFailed
+from penstock.model.intake import Intake
+from penstock.storage import Storage
+
+DIRECTORY = "staging"
+OPEN, SEALED = ".open", ".sealed"
+HEADER = b"PENSTAGE" + (1).to_bytes(4, "little")
+FIRST = len(HEADER)  # where the first record begins
+
+_LENGTHS = struct.Struct("<II")
+_START = struct.Struct("<III")
+_SEAL = struct.Struct("<QQ")
+_SEAL_BYTES = _START.size + _SEAL.size
+
+
+class _Head(msgspec.Struct, array_like=True, gc=False):
+    topic: str
+    count: int
+    size_bytes: int
+    partitions: list[int | None] | None
+    columns: bytes
+
+
+_encode_head = msgspec.msgpack.Encoder().encode
+_decode_head = msgspec.msgpack.Decoder(_Head).decode
+
+
+def new_file(stage: str) -> str:
+    """What the file of a new stage is called, without its ending."""
+    return f"{stage}~{secrets.token_hex(8)}"
+
+
+def name_of(file: str) -> str:
+    """The name of the stage that a file belongs to; nothing where it is no such file."""
+    return file.rpartition("~")[0]
+
+
+def path_of(file: str, ending: str) -> str:
+    """Where the file of a stage is."""
+    return f"{DIRECTORY}/{file}{ending}"
+
+
+def encode_record(topic: str, intake: Intake) -> list[bytes]:
+    """A batch as it is kept."""
+    *columns, payload = intake.batch.encode()
+    head = _Head(topic, len(intake.batch), intake.size_bytes, intake.partitions, b"".join(columns))
+    return _record(_encode_head(head), payload)
+
+
+def encode_seal(messages: int, end: int) -> list[bytes]:
+    """The last record of a file, which begins at `end`."""
+    return _record(b"", _SEAL.pack(messages, end))
+
+
+def _record(head: bytes, payload: bytes) -> list[bytes]:
+    lengths = _LENGTHS.pack(len(head), len(payload))
+    return [lengths + body_crc((lengths, head, payload)).to_bytes(4, "little"), head, payload]
+
+
+class SealedFile:
+    """The file of a sealed stage, to be read; whatever is read is checked."""
+
+    def __init__(self, storage: Storage, file: str) -> None:
+        self._name = path_of(file, SEALED)
+        try:
+            self._file = storage.open(self._name)
+        except FileNotFoundError:
+            raise CorruptData(self._name, 0, "the stage is missing") from None
+        except OSError as error:
+            raise StorageFailed(f"{self._name} cannot be opened: {error}") from error
+        try:
+            self.messages, self.end = self._read_seal()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_seal(self) -> tuple[int, int]:
+        try:
+            self._size = self._file.size()
+        except OSError as error:
+            raise StorageFailed(f"{self._name} cannot be read: {error}") from error
+        end = self._size - _SEAL_BYTES
+        if end < FIRST or self._read(0, FIRST) != HEADER:
+            raise CorruptData(self._name, 0, "it is no file of a stage, or of another version of Penstock")
+        head, payload = self._parts(end)
+        if head or len(payload) != _SEAL.size or _SEAL.unpack(payload)[1] != end:
+            raise CorruptData(self._name, end, "the seal of the stage is wrong")
+        return int(_SEAL.unpack(payload)[0]), end
+
+    def lengths(self) -> Iterator[tuple[int, int]]:
+        """Where each record is, and how long; nothing but its length is read."""
+        position = FIRST
+        while position < self.end:
+            length = self.length_at(position)
+            yield position, length
+            position += length
+
+    def length_at(self, position: int) -> int:
+        """How long the record at a position is."""
+        head_bytes, payload_bytes, _ = self._start(position)
+        return _START.size + head_bytes + payload_bytes
+
+    def check(self, position: int) -> None:
+        """Raise if the record at a position is not what was written."""
+        self._parts(position)
+
+    def batch(self, position: int) -> tuple[str, Intake]:
+        """The topic and the batch of the record at a position."""
+        head_bytes, payload = self._parts(position)
+        try:
+            head = _decode_head(head_bytes)
+            batch = decode_tags(head.columns, head.count)
+            batch.keys, batch.values, batch.headers = decode_payload(payload)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptData(self._name, position, f"it is no staged batch: {error}") from error
+        batch.payload = payload
+        return head.topic, Intake(batch, head.partitions, head.size_bytes)
+
+    def _start(self, position: int) -> tuple[int, int, int]:
+        """The lengths and the checksum of a record; the lengths are not beyond the file."""
+        start = self._read(position, _START.size)
+        if len(start) == _START.size:
+            head_bytes, payload_bytes, check = _START.unpack(start)
+            if position + _START.size + head_bytes + payload_bytes <= self._size:
+                return head_bytes, payload_bytes, check
+        raise CorruptData(self._name, position, "a staged batch is longer than its file")
+
+    def _parts(self, position: int) -> tuple[bytes, bytes]:
+        head_bytes, payload_bytes, check = self._start(position)
+        body = self._read(position + _START.size, head_bytes + payload_bytes)
+        if check != body_crc((_LENGTHS.pack(head_bytes, payload_bytes), body)):
+            raise CorruptData(self._name, position, "a staged batch does not match its checksum")
+        return body[:head_bytes], body[head_bytes:]
+
+    def _read(self, position: int, length: int) -> bytes:
+        try:
+            return self._file.read(position, length)
+        except OSError as error:
+            raise StorageFailed(f"{self._name} cannot be read: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._file.close()

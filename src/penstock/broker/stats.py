@@ -1,0 +1,165 @@
+"""How delivery goes in the whole broker: counted some topics at a time, opening nothing and reading no disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.broker.figures import take_figures
+from penstock.broker.histograms import quantile
+from penstock.broker.meters import COUNTED
+from penstock.broker.topics import Topic, first_offset
+from penstock.model.names import PRIORITIES
+from penstock.model.stats import (
+    DelayStats,
+    GroupRebalances,
+    LaneStats,
+    PriorityStats,
+    RebalanceStats,
+    ReliabilityStats,
+    TopicDelays,
+    TopicLanes,
+)
+from penstock.model.units import to_datetime
+
+if TYPE_CHECKING:
+    from penstock.broker.engine import Engine
+
+Sees = Callable[[str], bool]
+"""Whether a topic of this name is to be counted."""
+Item = TypeVar("Item")
+
+_TOPICS_AT_ONCE = 50
+_LISTED_MAX = 1000
+_NAMES = {priority: name for name, priority in PRIORITIES.items()}
+
+
+def _for_each_topic(engine: Engine, sees: Sees, count: Callable[[Topic], None]) -> None:
+    """Count every topic under the state lock, which others get in between."""
+    with engine.lock:
+        topics = list(engine.catalog.by_id.values())
+    for start in range(0, len(topics), _TOPICS_AT_ONCE):
+        with engine.lock:
+            for topic in topics[start : start + _TOPICS_AT_ONCE]:
+                if topic.committed and topic.id in engine.catalog.by_id and sees(topic.name):
+                    count(topic)
+
+
+def _largest(found: Iterable[tuple[int, Item]]) -> list[Item]:
+    return [item for _, item in sorted(found, key=lambda pair: -pair[0])[:_LISTED_MAX]]
+
+
+def priority_stats(engine: Engine, sees: Sees) -> PriorityStats:
+    """What is ready, by priority."""
+    total: Counter[int] = Counter()
+    found: list[tuple[int, TopicLanes]] = []
+    stats = PriorityStats([], [], groups=0, idle_groups=0)
+
+    def count(topic: Topic) -> None:
+        desks = {} if topic.delivery is None else topic.delivery.desks
+        state = topic.partitions[0].state
+        stats.groups += len(desks)
+        stats.idle_groups += 0 if state is None else len(state.groups.keys() - desks.keys())
+        ready: Counter[int] = Counter()
+        for desk in desks.values():
+            for claims in desk.group.claims:
+                ready.update(claims.ready_by_lane())
+        total.update(ready)
+        if desks:
+            found.append((ready.total(), TopicLanes(topic.name, topic.config.lanes, _lanes(ready))))
+
+    _for_each_topic(engine, sees, count)
+    stats.lanes, stats.topics = _lanes(total), _largest(found)
+    return stats
+
+
+def _lanes(ready: Counter[int]) -> list[LaneStats]:
+    return [LaneStats(lane, _NAMES.get(lane), count) for lane, count in sorted(ready.items())]
+
+
+def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
+    """What is not due yet, and how late it was made ready what was due before."""
+    found: list[tuple[int, TopicDelays]] = []
+    stats = DelayStats()
+
+    def count(topic: Topic) -> None:
+        if topic.delivery is None:
+            stats.idle_topics += 1
+            return
+        delayed = sum(len(index.hidden) for index in topic.delivery.indexes)
+        stats.delayed += delayed
+        if delayed:
+            found.append((delayed, TopicDelays(topic.name, delayed)))
+
+    _for_each_topic(engine, sees, count)
+    stats.topics = _largest(found)
+    with engine.lock:
+        lateness = engine.meters.due_lateness_s
+        counts, sum_s = list(lateness.counts), lateness.sum
+    stats.fallen_due = sum(counts)
+    stats.lateness_mean_s = sum_s / stats.fallen_due if stats.fallen_due else None
+    stats.lateness_p50_s = quantile(lateness.bounds, counts, 0.5)
+    stats.lateness_p99_s = quantile(lateness.bounds, counts, 0.99)
+    return stats
+
+
+def reliability_stats(engine: Engine) -> ReliabilityStats:
+    """What became of deliveries, and what is under way."""
+    figures = take_figures(engine)
+    groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
+    clock = engine.clock
+    with engine.lock:
+        counted = dict(zip(COUNTED, engine.meters.totals, strict=True))
+        published = engine.meters.published
+    now_us = clock.wall_us()
+    open_us = round((clock.monotonic_s() - engine.started_s) * 1_000_000)
+    oldest_us = min((group.oldest_us for group in groups if group.oldest_us is not None), default=None)
+    return ReliabilityStats(
+        since=to_datetime(max(0, now_us - open_us)),
+        published=published,
+        **counted,
+        groups=figures.group_count,
+        lag=sum(group.lag for group in groups),
+        leased=sum(group.leased for group in groups),
+        retrying=sum(group.retrying for group in groups),
+        oldest_unacked_s=None if oldest_us is None else max(0, now_us - oldest_us) / 1_000_000,
+    )
+
+
+def rebalance_stats(engine: Engine, sees: Sees) -> RebalanceStats:
+    """Who got which partitions, and how often that changed."""
+    found: list[GroupRebalances] = []
+
+    def count(topic: Topic) -> None:
+        for name, desk in {} if topic.delivery is None else topic.delivery.desks.items():
+            if desk.assignment is None:
+                continue
+            assignment, members = desk.assignment, desk.assignment.members()
+            revoking = sum(len(member.revoking) for member in members.values())
+            numbers = (assignment.epoch, assignment.moves, assignment.expired, revoking)
+            found.append(GroupRebalances(topic.name, name, len(members), *numbers))
+
+    _for_each_topic(engine, sees, count)
+    return RebalanceStats(
+        groups=_largest((group.rebalances, group) for group in found),
+        rebalances=sum(group.rebalances for group in found),
+        moves=sum(group.moves for group in found),
+        expired=sum(group.expired for group in found),
+        members=sum(group.members for group in found),
+    )
+
+
+def queue_lengths(engine: Engine, sees: Sees) -> dict[str, int]:
+    """How much waits in each partition (`orders-0`): what the slowest group has to do, or all, while there is none."""
+    found: dict[str, int] = {}
+
+    def count(topic: Topic) -> None:
+        for partition in topic.partitions:
+            log = partition.messages
+            end, groups = log.committed_end, {} if partition.state is None else partition.state.groups
+            waiting = [progress.backlog(end) for progress in groups.values()]
+            found[f"{topic.name}-{log.partition}"] = max(waiting) if waiting else end - first_offset(log)
+
+    _for_each_topic(engine, sees, count)
+    return found

@@ -1,0 +1,100 @@
+"""A directory that is looked at and not touched: whatever would change it is refused.
+
+Only what recovery does to a torn tail (cutting it off, and syncing that) passes without effect: who reads it so has to
+go by the end that recovery found, not by the size of the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from penstock.model.errors import DirectoryLocked
+from penstock.storage.files import OpenFile
+from penstock.storage.interface import Buffer
+
+
+class ReadOnlyFile(OpenFile):
+    """A file that keeps its bytes."""
+
+    __slots__ = ()
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        _refuse("a file is not written")
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def truncate(self, length: int) -> None:
+        """The tail stays where it is."""
+
+
+class ReadOnlyStorage:
+    """A directory of the machine as it is; not made when it is missing."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = Path(path).absolute()
+
+    @property
+    def path(self) -> str:
+        return str(self._root)
+
+    def check_unlocked(self) -> None:
+        """Raise DirectoryLocked if a broker has the directory open now; the lock is only looked at."""
+        try:
+            fd = os.open(self._root / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # no broker was ever here, or a copy was made without it
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            raise DirectoryLocked(
+                f"{self._root} is in use by a broker"
+                + (f" (process {owner})" if owner else "")
+                + ": close it to read the directory itself, or read through it"
+                " (`penstock serve`, and the option servers= with its address)"
+            ) from None
+        finally:
+            os.close(fd)
+
+    def create(self, name: str) -> ReadOnlyFile:
+        _refuse(f"{name} is not made")
+
+    def open(self, name: str) -> ReadOnlyFile:
+        return ReadOnlyFile(os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        _refuse(f"{old} keeps its name")
+
+    def remove(self, name: str) -> None:
+        _refuse(f"{name} is not removed")
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root / directory))
+        except FileNotFoundError:
+            return []
+
+    def sync_directory(self, directory: str) -> None:
+        _refuse(f"{directory or 'the directory'} is not written")
+
+    def free_bytes(self) -> int:
+        return 0
+
+    def elsewhere(self, path: str) -> ReadOnlyStorage:
+        return ReadOnlyStorage(self._root / path)
+
+    def lock(self) -> None:
+        _refuse("it cannot be kept from others")
+
+    def close(self) -> None:
+        """There is no lock to let go."""
+
+
+def _refuse(what: str) -> NoReturn:
+    raise OSError(errno.EROFS, f"this storage is only read: {what}")

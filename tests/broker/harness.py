@@ -1,0 +1,83 @@
+"""What tests of settling in a process share: a broker that has such a process, and looks at what it left."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.broker.checking import Problem, check_directory
+from penstock.broker.embedded import Broker
+from penstock.broker.segment_process import SegmentProcess
+from penstock.model.config import BrokerConfig
+from penstock.storage import FileStorage
+from penstock.testing import VirtualClock
+
+PATIENCE_S = 30.0
+
+
+class Settling:
+    """A broker on a directory whose segments are made by a process."""
+
+    def __init__(self, path: Path, clock: VirtualClock | None = None, **options: Any) -> None:
+        self.process = SegmentProcess(str(path))
+        config = BrokerConfig.parse({"min_free_bytes": 0, **options})
+        self.broker = Broker(FileStorage(path), config, clock, self.process)
+
+    @property
+    def child(self) -> subprocess.Popen[bytes]:
+        """The process, which is there."""
+        assert self.process._process is not None
+        return self.process._process
+
+    def publish(self, *values: str, topic: str = "t") -> None:
+        self.broker.publish_many(topic, list(values))
+
+    def values(self, topic: str = "t") -> list[str]:
+        return [message.value.decode() for message in self.broker.read(topic)]
+
+    def unsettled(self, topic: str = "t") -> int:
+        """How many blocks of messages are in the journal only."""
+        return len(self.broker.engine.topic(topic).partitions[0].messages)
+
+    def unread(self) -> bool:
+        """Whether an order waits for the process."""
+        (count,) = struct.unpack("i", fcntl.ioctl(self.child.stdin, termios.FIONREAD, bytes(4)))  # type: ignore[arg-type]
+        return bool(count)
+
+
+@contextlib.contextmanager
+def settling(path: Path, clock: VirtualClock | None = None, **options: Any) -> Iterator[Settling]:
+    opened = Settling(path, clock, **options)
+    with opened.broker:
+        yield opened
+
+
+def problems(path: Path) -> list[Problem]:
+    return check_directory(FileStorage(path)).problems
+
+
+def segments(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("topics/**/*.parquet"))}
+
+
+def temporary_files(path: Path) -> list[str]:
+    return [file.name for file in path.rglob("*.tmp")]
+
+
+@contextlib.contextmanager
+def ending(pid: int) -> Iterator[None]:
+    """A process, maybe of somebody else, ends by what is done inside."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield
+        assert select.select([descriptor], [], [], PATIENCE_S)[0], "the process does not end"
+    finally:
+        os.close(descriptor)

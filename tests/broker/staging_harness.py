@@ -1,0 +1,30 @@
+"""What the tests of staged publishing share."""
+
+from __future__ import annotations
+
+from penstock.broker.engine import Engine
+from penstock.broker.reading import LogReader
+from penstock.segments.window import Window
+from penstock.testing import MemoryStorage
+
+
+def stage(engine: Engine, name: str, *values: str, topic: str = "t") -> None:
+    """A sealed stage."""
+    engine.staging.stage_many(name, topic, list(values))
+    assert engine.staging.seal_stage(name) == len(values)
+
+
+def values(engine: Engine, topic: str = "t") -> list[str]:
+    found = engine.catalog.by_name.get(topic)
+    if found is None:
+        return []
+    readers = [LogReader(engine, partition.messages) for partition in found.partitions]
+    return [message.value.decode() for reader in readers for message in reader.messages(Window())]
+
+
+def files(storage: MemoryStorage) -> list[str]:
+    return storage.list("staging")
+
+
+def publish(engine: Engine, *stages: str, sequence: int = 1, producer: str = "q") -> int:
+    return engine.staging.publish_staged(stages, producer, sequence)
