@@ -15,9 +15,12 @@ from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
 from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 
 EXTRA: dict[type, set[str]] = {
-    Client: {"flush", "publish_soon", "ping"},
+    Client: {
+        *("flush", "publish_soon", "ping", "pages", "report_pipeline", "pipelines", "stage_packed", "limits"),
+        *("redrive_chosen", "purge_chosen"),
+    },
     AsyncClient: {
-        *("flush", "publish_soon", "ping", "closed"),
+        *("flush", "publish_soon", "ping", "closed", "report_pipeline", "pipelines", "stage_packed"),
         *("call", "join", "link", "pages", "partitions", "publisher"),
         *(
             "message_pages",

@@ -36,7 +36,7 @@ from penstock.protocol.consuming import (
 )
 from penstock.protocol.failures import Failure
 from penstock.protocol.frames import REPLY, Command, FrameReader
-from penstock.protocol.publishing import Publish, Published
+from penstock.protocol.publishing import Publish, Published, Stage, Staged
 from penstock.protocol.session import Call, Goodbye, Hello, Page, Read, Welcome
 
 Decode = Callable[[bytes | memoryview], Any]
@@ -88,6 +88,19 @@ events = st.builds(
     numbers,
     maybe(st.lists(offsets, max_size=4)),
 )
+publishes = st.builds(
+    Publish,
+    texts,
+    data,
+    maybe(texts),
+    numbers,
+    st.one_of(numbers, data),
+    st.one_of(st.none(), numbers, st.lists(maybe(numbers), max_size=5)),
+    micros,
+    micros,
+    micros,
+    maybe(st.lists(maybe(texts), max_size=5)),
+)
 BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {
     Hello: (session.decode_hello, st.builds(Hello, st.lists(numbers, max_size=4), texts, maybe(texts))),
     Welcome: (
@@ -116,22 +129,9 @@ BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {
         st.builds(Page, st.lists(rows, max_size=3), maybe(data), st.lists(events, max_size=3), maybe(offsets), numbers),
     ),
     Call: (session.decode_call, st.builds(Call, texts, st.dictionaries(texts, plain, max_size=4))),
-    Publish: (
-        publishing.decode_publish,
-        st.builds(
-            Publish,
-            texts,
-            data,
-            maybe(texts),
-            numbers,
-            st.one_of(numbers, data),
-            st.one_of(st.none(), numbers, st.lists(maybe(numbers), max_size=5)),
-            micros,
-            micros,
-            micros,
-            maybe(st.lists(maybe(texts), max_size=5)),
-        ),
-    ),
+    Publish: (publishing.decode_publish, publishes),
+    Stage: (publishing.decode_stage, st.builds(Stage, texts, texts, numbers, publishes)),
+    Staged: (publishing.decode_staged, st.builds(Staged, numbers)),
     Published: (
         publishing.decode_published,
         st.builds(
@@ -214,7 +214,7 @@ def test_a_body_with_more_than_we_know_of_is_understood(kind: type, choice: st.D
 @each_body
 def test_a_body_may_leave_out_what_has_a_default(kind: type) -> None:
     decode, _ = BODIES[kind]
-    examples = {str: "x", int: 1, float: 1.0, bytes: b"x"}
+    examples = {str: "x", int: 1, float: 1.0, bytes: b"x", Publish: Publish("x", b"x")}
     needed: dict[str, object] = {}
     for field in msgspec.structs.fields(kind):
         if field.required:

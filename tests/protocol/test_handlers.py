@@ -16,7 +16,8 @@ import pytest
 
 from penstock.protocol.frames import ERROR, HEADER, REPLY, Command
 from penstock.protocol.session import decode_hello
-from penstock.server.native.operations import OPERATIONS
+from penstock.server.native.listener import NativeListener
+from penstock.server.operations import OPERATIONS
 from penstock.server.server import Server
 from tests.protocol.harness import Wire, decode, encode
 from tests.server.harness import Running, until
@@ -74,6 +75,12 @@ ARGUMENTS = {
     "headers": {"a": "b"},
     "priority": 1,
     "dry_run": False,
+    "positions": {0: 1, 1: 0},
+    "stage": "s",
+    "stages": ["s"],
+    "staged": 0,
+    "producer": "p",
+    "sequence": 1,
 }
 OPTIONS = [
     "partitions",
@@ -176,13 +183,17 @@ class Nonsense:
                 for form in ("rows", "arrow", "events")
             ],
             Command.PUSH: [[consumer, 10], [consumer, 0]],
+            Command.STAGE: [
+                ["s", "w", self._random.randrange(5), ["t", ONE]],
+                [pick("sx"), pick("vw"), 0, ["u", TWO, None, 0, b"\1\2", [0, None], [1, None], [None, 5]]],
+            ],
             Command.CALL: [self._call(pick(sorted(OPERATIONS)))],
         }
         return pick(bodies[command])
 
     def _call(self, operation: str) -> list[object]:
         arguments: dict[str, object] = {}
-        for parameter in list(signature(OPERATIONS[operation]).parameters.values())[1:]:
+        for parameter in list(signature(OPERATIONS[operation].function).parameters.values())[1:]:
             if parameter.kind is Parameter.VAR_KEYWORD:
                 arguments |= {name: self.value() for name in self._random.sample(OPTIONS, 2)}
             elif parameter.name != "rate" and (parameter.default is Parameter.empty or self._random.random() < 0.6):
@@ -216,14 +227,20 @@ def subscribe(wire: Wire) -> None:
 
 
 def all_idle(server: Server) -> bool:
-    return all(connection.idle for connection in server._native.connections)
+    return all(connection.idle for connection in native_of(server).connections)
+
+
+def native_of(server: Server) -> NativeListener:
+    native = server._listeners["native"]
+    assert isinstance(native, NativeListener)
+    return native
 
 
 def answers(wire: Wire, sent: dict[int, Command]) -> None:
     """Wait until everything is answered, once and in the right way."""
     for correlation, command in sent.items():
         if command == Command.RECEIVE:
-            for consumer in (1, 2, 3):
+            for consumer in range(1, 128):  # nonsense may have subscribed others, and named them
                 wire.send(Command.CANCEL, encode([consumer, correlation]), 0)
     waiting = {correlation for correlation, command in sent.items() if command not in SILENT}
     while waiting:
@@ -293,7 +310,7 @@ def test_a_connection_that_goes_in_the_middle_of_nonsense_leaves_nothing_behind(
                 if safe(command, body):
                     wire.send(command, body)
     with Wire(server.address) as other:
-        until(lambda: len(server._native.connections) == 1)
+        until(lambda: len(native_of(server).connections) == 1)
         until(lambda: not any(group["members"] for group in other.ask(Command.CALL, ["groups", {}])))
         assert all_idle(server)
 

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.model import events, info, intake, letters, message, schedules, traces
+from penstock.model import events, info, intake, layout, letters, message, pipelines, schedules, tokens, traces
 from penstock.protocol import consuming, failures, publishing, session
 from penstock.protocol.frames import ERROR, REPLY, Command, FrameReader, frame
 from penstock.protocol.publishing import Publish, published_single
 from penstock.protocol.session import Hello, Welcome
-from penstock.server.native import connection, consumers, delivering, listener
-from penstock.server.native.operations import OPERATIONS
+from penstock.server import workers
+from penstock.server.native import connection, consumers, delivering
+from penstock.server.operations import OPERATIONS
 from penstock.server.settings.options import ServerConfig
 from tests.protocol.harness import Wire
 from tests.server.harness import Running
@@ -31,9 +32,11 @@ BODIES = {
     if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
 }
 FORMS = [
+    *(layout.TopicLayout, layout.LogLayout, layout.SegmentPlace),
     *(info.TopicInfo, info.PartitionInfo, info.GroupInfo, info.MemberInfo, info.BrokerStatus, info.RecoveryReport),
     *(message.MessageId, message.StoredMessage, schedules.DelayedMessage, schedules.Schedule, intake.Single),
     *(letters.DeadLetter, letters.RedriveReport, traces.Trace, traces.TraceLine, events.Event),
+    *(tokens.TokenInfo, tokens.NewToken, pipelines.PipelineReport, pipelines.QueryReport),
 ]
 
 
@@ -82,7 +85,7 @@ def test_every_operation_is_in_the_table_with_its_arguments() -> None:
     assert set(rows) == set(OPERATIONS)
     for name, operation in OPERATIONS.items():
         shown: list[str] = []
-        for parameter in list(inspect.signature(operation).parameters.values())[1:]:
+        for parameter in list(inspect.signature(operation.function).parameters.values())[1:]:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 shown.append("…options")
             elif parameter.default is inspect.Parameter.empty:
@@ -120,7 +123,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{delivering._WAITING_MAX:,};" in limits["RECEIVE of a connection that wait"]
     threaded = limits["FAIL, KILL, READ, CALL, and RECEIVE of what is not in memory"]
     assert (connection._AT_ONCE, "four of a connection" in threaded) == (4, True)
-    assert f"{listener._WAITING_MAX} of all connections" in threaded
+    assert f"{workers._WAITING_MAX} of all connections" in threaded
 
 
 # The example.

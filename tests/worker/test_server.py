@@ -18,11 +18,13 @@ Message = Any
 
 
 def server_on(path: Path, port: int = 0) -> Server:
-    return Server(ServerConfig.parse({"data_dir": str(path), "native_port": port}))
+    return Server(
+        ServerConfig.parse({"data_dir": str(path), "native_port": port, "http_port": "off", "line_port": "off"})
+    )
 
 
 def test_a_server_is_worked_for_as_a_directory_is(tmp_path: Path) -> None:
-    fill(tmp_path, count=50, retry_backoff=0, visibility_timeout="150ms")
+    fill(tmp_path, count=50, retry_backoff=0, visibility_timeout="1s")
     seen: list[tuple[int, int]] = []
     go = asyncio.Event()
 
@@ -47,7 +49,7 @@ def test_a_server_is_worked_for_as_a_directory_is(tmp_path: Path) -> None:
 
             serving = asyncio.create_task(worker.serve())
             await until(lambda: len(seen) == 52)
-            await asyncio.sleep(0.4)  # longer than the lease of the first one lasts
+            await asyncio.sleep(1.3)  # longer than the lease of the first one lasts
             await worker.broker.publish("t", "the last")
             await until(lambda: len(seen) == 53)
             go.set()

@@ -64,6 +64,8 @@ def test_a_worker_needs_one_place_and_something_to_do(tmp_path: Path) -> None:
     ("given", "environment", "expected"),
     [
         ({}, {}, ("127.0.0.1:9000", None)),
+        ({}, {"PENSTOCK_TLS": "1", "PENSTOCK_CA": "ca"}, ("127.0.0.1:9000", None, True, "ca")),
+        ({"ca": "mine"}, {"PENSTOCK_TLS": "1", "PENSTOCK_CA": "ca"}, ("127.0.0.1:9000", None, False, "mine")),
         ({}, {"PENSTOCK_SERVER": "queue:1", "PENSTOCK_TOKEN": "t"}, ("queue:1", "t")),
         ({"server": "mine:2", "token": "m"}, {"PENSTOCK_SERVER": "queue:1", "PENSTOCK_TOKEN": "t"}, ("mine:2", "m")),
     ],
@@ -71,21 +73,21 @@ def test_a_worker_needs_one_place_and_something_to_do(tmp_path: Path) -> None:
 def test_the_server_is_looked_up_when_it_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    given: dict[str, str],
+    given: dict[str, Any],
     environment: dict[str, str],
-    expected: tuple[str, str | None],
+    expected: tuple[object, ...],
 ) -> None:
     fill(tmp_path)
-    asked: list[tuple[str, str | None]] = []
+    asked: list[tuple[object, ...]] = []
 
-    def connect(server: str, *, token: str | None = None) -> penstock.aio.AsyncBroker:
-        asked.append((server, token))
+    def connect(server: str, *, token: str | None, tls: bool, ca: str | None, **_: Any) -> penstock.aio.AsyncBroker:
+        asked.append((server, token, tls, ca) if tls or ca else (server, token))
         return penstock.aio.open(tmp_path)
 
     monkeypatch.setattr(penstock.aio, "connect", connect, raising=False)
     worker = Worker(**given)
     worker.subscribe("t", "g")(lambda message: worker.stop())
-    for name in ("PENSTOCK_SERVER", "PENSTOCK_TOKEN"):
+    for name in ("PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_TLS", "PENSTOCK_CA", "PENSTOCK_CERT", "PENSTOCK_KEY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

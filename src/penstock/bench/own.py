@@ -18,18 +18,21 @@ _LINES_MAX = 20
 
 
 class OwnServer:
-    """Runs while it is entered; `address` is where it listens."""
+    """Runs while it is entered; `address` is where it listens, and `http_address` where it does so for HTTP."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, http: bool = False) -> None:
         self.directory = directory
         self.address = ""
+        self.http_address = ""
+        self._http_port = "0" if http else "off"
         self.process: subprocess.Popen[str]
         self._reader: threading.Thread | None = None
         self._last: collections.deque[str] = collections.deque(maxlen=_LINES_MAX)
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "penstock.cli.main", "serve", str(self.directory)]
-        options = ["--host", "127.0.0.1", "--native-port", "0", "--log-format", "json", "--log-level", "info"]
+        ports = ["--native-port", "0", "--http-port", self._http_port, "--line-port", "off"]
+        options = ["--host", "127.0.0.1", *ports, "--log-format", "json", "--log-level", "info"]
         self.process = subprocess.Popen(
             [*command, *options],
             stdin=subprocess.DEVNULL,
@@ -66,6 +69,7 @@ class OwnServer:
             except ValueError:
                 continue
             if said.get("message") == "listening":
+                self.http_address = str(said.get("http", ""))
                 return str(said["native"])
         self.process.wait(_STOP_S)
         raise PenstockError(f"the server could not start: {self._told()}")

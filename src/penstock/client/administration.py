@@ -16,6 +16,7 @@ from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit
+from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
@@ -38,6 +39,11 @@ class AsyncClientAdministration:
     async def status(self) -> BrokerStatus:
         """The broker at this instant."""
         return await self.call("status", BrokerStatus)
+
+    async def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
+        """Remove the segments that lie wholly before these offsets (by partition), for good; how many went."""
+        plain = [dict(given) if isinstance(given, Mapping) else given for given in (before, events)]
+        return await self.call("trim", int, topic=topic, before=plain[0], events=plain[1])
 
     # Groups.
 
@@ -76,6 +82,11 @@ class AsyncClientAdministration:
     async def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept."""
         await self.call("reset_group", None, topic=topic, group=group)
+
+    async def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Note how far a reader is that keeps its own position, so that its lag is seen."""
+        plain = dict(positions) if isinstance(positions, Mapping) else positions
+        await self.call("checkpoint_group", None, topic=topic, group=group, positions=plain)
 
     async def delete_group(self, topic: str, group: str) -> None:
         """Forget a group."""
@@ -246,6 +257,16 @@ class AsyncClientAdministration:
     async def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message."""
         return await self.call("trace", Trace, identity=identity)
+
+    # Pipelines, which a server knows of and a broker does not.
+
+    async def report_pipeline(self, report: PipelineReport) -> None:
+        """Tell the server what a pipeline is doing; it keeps the newest report, for a day."""
+        await self.call("report_pipeline", None, report=report)
+
+    async def pipelines(self) -> list[PipelineReport]:
+        """What every pipeline has reported last, by name; `silent` are those that ought to have reported again."""
+        return await self.call("pipelines", list[PipelineReport])
 
 
 _MOMENT: Any = datetime | None

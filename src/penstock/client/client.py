@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -16,38 +17,70 @@ from penstock.client.administration import AsyncClientAdministration
 from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
 from penstock.client.link import Link, parse_address
 from penstock.client.publisher import Publisher
-from penstock.client.received import Received, messages_of
+from penstock.client.reading import AsyncClientReading
+from penstock.client.received import Received
 from penstock.client.remote import RemoteConsumer
-from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
-from penstock.model.events import Event
+from penstock.client.staging import AsyncClientStaging
+from penstock.client.tls import client_context
+from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.info import TopicInfo
-from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
+from penstock.model.layout import TopicLayout
+from penstock.model.message import Data, Message, MessageId, MessageIds
 from penstock.model.names import Priority, check_group_name, check_topic_name
-from penstock.model.options import check_limit, duration, optional, whole, yes_or_no
-from penstock.model.units import Duration, Time, parse_duration, parse_time_us
+from penstock.model.options import duration, optional, whole, yes_or_no
+from penstock.model.units import Duration, Time, parse_duration
 from penstock.protocol.consuming import Subscribe
 from penstock.protocol.frames import Command
-from penstock.protocol.session import Call, Page, Read, decode_page, encode
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from penstock.protocol.session import Call, encode
 
 Result = TypeVar("Result")
 _Received = TypeVar("_Received", bound=Received)
 _ASKING = frozenset(
-    {"topics", "offset_at", "status", "groups", "group", "delayed", "schedules", "dead_letters", "dead_letter", "trace"}
+    {
+        "topics",
+        "layout",
+        "offset_at",
+        "status",
+        "groups",
+        "group",
+        "delayed",
+        "schedules",
+        "dead_letters",
+        "dead_letter",
+        "trace",
+        "tokens",
+        "staged_sequence",
+        "pipelines",
+    }
 )
 """Operations that only ask: they can be repeated on another connection."""
-_LONG = frozenset({"settle", "retain", "redrive", "purge_dead_letters", "replay", "delete_topic"})
+_ONCE = frozenset({"seal_stage", "publish_staged", "drop_staged", "report_pipeline"})
+"""Operations that change nothing when they are repeated."""
+_LONG = frozenset(
+    {
+        "settle",
+        "retain",
+        "trim",
+        "redrive",
+        "purge_dead_letters",
+        "replay",
+        "delete_topic",
+        "seal_stage",
+        "publish_staged",
+    }
+)
 """Operations that may take long, such as a redrive at a limited rate."""
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
-class AsyncClient(AsyncClientAdministration):
+class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministration):
     """A Penstock server, used from here; to be entered with `async with`.
 
     Messages that tasks publish at the same moment travel together; `linger` has them wait a little for more, up to
     `batch_size`. A publish whose reply was lost is repeated on the next connection, and is never there twice.
+
+    With `tls`, the server must show a certificate of an authority that this machine trusts, or that is in the file
+    `ca`; `cert` and `key` are files with what this client shows itself, where a server asks for that.
     """
 
     def __init__(
@@ -55,13 +88,19 @@ class AsyncClient(AsyncClientAdministration):
         address: str = "127.0.0.1:9000",
         *,
         token: str | None = None,
+        tls: bool | ssl.SSLContext = False,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         timeout: Duration = 30.0,
         linger: Duration = 0,
         batch_size: int = 1000,
     ) -> None:
+        super().__init__()
         parse_address(address)
         self._address = address
         self._token = token
+        self._tls = client_context(tls, ca, cert, key)
         self._timeout_s = duration(0.001)(timeout)
         self._linger_s = parse_duration(linger)
         self._batch_size = whole(1, 100_000)(batch_size)
@@ -71,7 +110,7 @@ class AsyncClient(AsyncClientAdministration):
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise BrokerClosed("a client is entered once")
-        link = Link(self._address, self._token, self._timeout_s)
+        link = Link(self._address, self._token, self._timeout_s, self._tls)
         await link.open()
         self._opened = (link, Publisher(link, self._linger_s, self._batch_size))
         return self
@@ -211,105 +250,15 @@ class AsyncClient(AsyncClientAdministration):
         self._consumers = {known for known in self._consumers if not known.closed} | {remote}
         return remote
 
-    # Reading.
-
-    async def read(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        offset: int | None = None,
-        from_time: Time | None = None,
-        to_time: Time | None = None,
-        limit: int | None = None,
-        include_deleted: bool = False,
-    ) -> AsyncIterator[StoredMessage]:
-        """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
-        pages = self.message_pages(topic, partition, offset, from_time, to_time, limit, include_deleted)
-        async for messages in pages:
-            for message in messages:
-                yield message
-
-    async def message_pages(
-        self,
-        topic: str,
-        partition: int | None,
-        offset: int | None,
-        from_time: Time | None,
-        to_time: Time | None,
-        limit: int | None,
-        include_deleted: bool,
-    ) -> AsyncIterator[list[StoredMessage]]:
-        """As `read`, many messages at a time."""
-        request = _read_request(topic, offset, from_time, to_time)
-        request.include_deleted, request.limit = include_deleted, check_limit(limit)
-        async for page in self.pages(request, partition):
-            yield [message for rows in page.rows for message in messages_of(rows, StoredMessage)]
-
-    async def read_arrow(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        offset: int | None = None,
-        from_time: Time | None = None,
-        to_time: Time | None = None,
-        include_deleted: bool = False,
-    ) -> AsyncIterator[pa.RecordBatch]:
-        """The same messages as Arrow record batches: the fast way to read many."""
-        import pyarrow as pa
-
-        request = _read_request(topic, offset, from_time, to_time)
-        request.include_deleted, request.form = include_deleted, "arrow"
-        async for page in self.pages(request, partition):
-            if page.arrow is not None:
-                for batch in pa.ipc.open_stream(page.arrow):
-                    yield batch
-
-    async def events(self, topic: str, partition: int | None = None) -> AsyncIterator[Event]:
-        """What happened to the messages of a topic, partition after partition."""
-        async for events in self.event_pages(topic, partition):
-            for event in events:
-                yield event
-
-    async def event_pages(self, topic: str, partition: int | None) -> AsyncIterator[list[Event]]:
-        """As `events`, many at a time."""
-        async for page in self.pages(Read(topic, 0, form="events"), partition):
-            yield page.events
-
-    async def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]:
-        """Everything that a request asks for, page by page, of one partition or of all."""
-        chosen: Iterable[int] = [partition] if isinstance(partition, int) else await self.partitions(request.topic)
-        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
-            raise TopicNotFound(f"{request.topic} has no partition {partition!r}: it has 0 to {max(chosen)}")
-        start, asked_end = request.offset, request.end
-        for number in chosen:
-            following: int | None = start
-            request.partition, request.end = number, asked_end
-            while following is not None and request.limit != 0:
-                request.offset = following
-                page = decode_page(await self.link.ask(Command.READ, encode(request), repeatable=True))
-                yield page
-                following = page.next_offset
-                if request.end is None:
-                    request.end = page.end  # what comes later is not waited for, or reading might never end
-                if request.limit is not None:
-                    request.limit -= page.count
-
-    async def partitions(self, topic: str) -> range:
-        """The numbers of a topic's partitions; for a topic that is not there just one, of which the server tells so."""
-        found = next((info for info in await self.topics() if info.name == topic), None)
-        return range(1 if found is None else len(found.partitions))
-
-    async def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
-        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
-        return await self.call("offset_at", int, topic=topic, time=time, partition=partition)
-
     # Topics.
 
     async def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
         return await self.call("topics", list[TopicInfo])
+
+    async def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
+        """Where the messages and events of a topic lie, on the machine of the server."""
+        return await self.call("layout", TopicLayout, topic=topic, segments=segments)
 
     async def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
@@ -345,7 +294,8 @@ class AsyncClient(AsyncClientAdministration):
             body = encode(request)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(f"{operation}: {error}") from error
-        reply = await self.link.ask(Command.CALL, body, repeatable=operation in _ASKING, timeout_s=timeout_s)
+        repeatable = operation in _ASKING or operation in _ONCE
+        reply = await self.link.ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s)
         decoder = _decoders.get(result)
         if decoder is None:
             decoder = _decoders[result] = msgspec.msgpack.Decoder(result)
@@ -388,18 +338,6 @@ def _mode(mode: object) -> str:
     if mode not in ("shared", "assigned"):
         raise InvalidArgument(f"{mode!r} is not a mode: give 'shared' or 'assigned'")
     return str(mode)
-
-
-def _read_request(topic: str, offset: int | None, from_time: Time | None, to_time: Time | None) -> Read:
-    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
-        raise InvalidArgument(f"{offset!r} is not an offset: they are whole numbers from 0")
-    return Read(
-        topic,
-        0,
-        offset or 0,
-        from_time_us=None if from_time is None else parse_time_us(from_time),
-        to_time_us=None if to_time is None else parse_time_us(to_time),
-    )
 
 
 def _plain(value: object) -> object:

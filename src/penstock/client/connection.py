@@ -10,6 +10,7 @@ from penstock.protocol.frames import BROKEN, FrameReader, ProtocolError
 
 _FRAMES_TOGETHER = 64
 _WRITE_BYTES = 4096
+_CLOSING_S = 1.0
 _FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
 
 OnFrame = Callable[[int, int, memoryview], None]
@@ -28,6 +29,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drained = asyncio.Event()
         self._drained.set()
         self._error: BaseException | None = None
+        self._gone = asyncio.Event()
         self.lost = False
         self.heard_s = self.sent_s = self._loop.time()
 
@@ -55,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.lost = True
+        self._gone.set()
         self._drained.set()
         self._on_lost(self, self._error or exc)
 
@@ -81,6 +84,14 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+
+    async def closed(self) -> None:
+        """Wait for the end of a connection that was closed, not for long: TLS has last words to say."""
+        try:
+            async with asyncio.timeout(_CLOSING_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self.abort()
 
     def abort(self, error: BaseException | None = None) -> None:
         """Close at once; `error` is what those who wait hear."""

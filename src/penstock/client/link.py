@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import random
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,12 @@ from penstock.model.config import BrokerConfig
 from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
+    Forbidden,
     InvalidArgument,
     LimitExceeded,
     PenstockError,
     RequestTimeout,
+    Unauthenticated,
 )
 from penstock.model.units import format_size
 from penstock.protocol.failures import decode_failure
@@ -57,7 +60,7 @@ class Request:
 class Link:
     """Keeps a connection to one server."""
 
-    def __init__(self, address: str, token: str | None, timeout_s: float) -> None:
+    def __init__(self, address: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         self.host, self.port = parse_address(address)
         self.address = f"{self.host}:{self.port}"
         self.timeout_s = timeout_s
@@ -68,6 +71,7 @@ class Link:
         self.on_push: dict[int, OnPush] = {}  # by the number of the consumer
         self.on_connected: list[Callable[[], None]] = []
         self._token = token
+        self._tls = tls
         self._requests: dict[int, Request] = {}
         self._last_correlation = 0
         self._connection: Connection | None = None  # once it is welcome
@@ -75,6 +79,7 @@ class Link:
         self._reconnecting: asyncio.Task[None] | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._why_not: BaseException | None = None
+        self._refused: PenstockError | None = None  # the server does not let this client in (any more)
         self.closed = False
 
     @property
@@ -95,6 +100,9 @@ class Link:
         """Ask for something and hear of the reply; the correlation."""
         if self.closed:
             raise BrokerClosed("the client is closed")
+        if self._refused is not None:
+            self.loop.call_soon(on_reply, None, _again(self._refused))
+            return 0
         limit = self.welcome.limits.get("max_frame_bytes", len(body))
         if len(body) > limit:  # the server would end the connection, and so everything else that is under way
             raise LimitExceeded(
@@ -145,6 +153,8 @@ class Link:
                 while self._connection is None:
                     if self.closed:
                         raise BrokerClosed("the client is closed")
+                    if self._refused is not None:
+                        raise _again(self._refused)
                     await self._connected.wait()
                 await self._connection.drained()
         except TimeoutError:
@@ -196,7 +206,7 @@ class Link:
 
         def on_lost(lost: Connection, error: BaseException | None) -> None:
             if not greeted.done():
-                why = f": {error}" if error else ""
+                why = f": {error}" if error else "" if self._tls else " (a server that speaks TLS does: give tls or ca)"
                 greeted.set_exception(ConnectionLost(f"{self.address} closed the connection at once{why}"))
             else:
                 self._lost(lost, error)
@@ -205,7 +215,11 @@ class Link:
         try:
             async with asyncio.timeout(min(self.timeout_s, 10.0)):
                 _, connection = await self.loop.create_connection(
-                    lambda: Connection(on_frame, on_lost), self.host, self.port
+                    lambda: Connection(on_frame, on_lost),
+                    self.host,
+                    self.port,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else self.host,
                 )
                 hello = Hello([VERSION], f"penstock-python {__version__}", self._token)
                 connection.send(frame(Command.HELLO, 0, encode(hello)))
@@ -214,7 +228,8 @@ class Link:
             if connection is not None:
                 connection.abort()
             raise ConnectionLost(
-                f"no Penstock server answers at {self.address}: {str(error) or 'no answer in time'}"
+                f"no Penstock server answers at {self.address}{' by TLS' if self._tls else ''}: "
+                f"{str(error) or 'no answer in time'}"
             ) from error
         except BaseException:
             if connection is not None:
@@ -266,11 +281,26 @@ class Link:
             backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
             try:
                 await self._connect()
+            except (Unauthenticated, Forbidden) as error:
+                self._give_up(error)
+                return
             except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may go well
                 self._why_not = error
             else:
                 _log.info("connected to %s again", self.address)
                 return
+
+    def _give_up(self, error: PenstockError) -> None:
+        """The server does not let this client in any more, and would not the next time: everybody hears of it."""
+        _log.error("%s refuses this client: %s", self.address, error)
+        self._refused = error
+        self.generation += 1  # nothing is held on a connection any more
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.on_reply(None, _again(error, "" if request.sent_s is None else "; it is not known what was done"))
+        self._connected.set()
+        for resume in list(self.on_connected):
+            resume()
 
     def _sweep(self) -> None:
         """End requests whose time is over; keep the connection alive, and notice when the server is not."""
@@ -312,9 +342,16 @@ class Link:
         for request in list(self._requests.values()):
             request.on_reply(None, BrokerClosed("the client was closed before the reply came"))
         self._requests.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+            if self._tls is not None:
+                await connection.closed()
+
+
+def _again(error: PenstockError, more: str = "") -> PenstockError:
+    """An error that several hear of, for one of them."""
+    return type(error)(f"{error}{more}")
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.model.errors import BrokerClosed
 
 Result = TypeVar("Result")
+_LAST_TURNS = 5  # of the loop, in which connections that were just closed are cleared away
 WAITS_HERE = "a plain client cannot wait inside its own callbacks: use penstock.aio there"
 
 
@@ -43,24 +43,20 @@ class LoopThread:
         if self.is_here:
             work.close()
             raise RuntimeError(WAITS_HERE)
-        future = self.begin(work)
+        awaited = _Awaited(work)
         try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise BrokerClosed("the client was closed meanwhile") from None
+            self.call(awaited.begin)
+            awaited.done.acquire()
         except BaseException:
-            future.cancel()
+            self._forget(awaited)
             raise
+        return awaited.outcome()
 
-    def begin(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
-        """Run it there, and go on here."""
-        with self._lock:
-            try:
-                self._check_running()
-            except BrokerClosed:
-                work.close()
-                raise
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _forget(self, awaited: _Awaited[Any]) -> None:
+        try:
+            self.call(awaited.cancel)
+        except BrokerClosed:
+            awaited.cancel()
 
     def call(self, function: Callable[[], object]) -> None:
         """Have a function called there soon."""
@@ -93,11 +89,63 @@ class LoopThread:
         self._thread.join()
 
 
+class _Awaited(Generic[Result]):
+    """What a thread waits for while the loop works on it.
+
+    The thread waits at a bare lock: a `concurrent.futures.Future` that a signal handler leaves by an exception, such as
+    that of Ctrl-C, may stay locked for ever, and the loop behind it.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Result] | None = None
+        self._cancelled = False
+        self._result: list[Result] = []
+        self._error: BaseException | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def begin(self) -> None:
+        """Start it; called in the loop."""
+        if not self._cancelled:
+            self._task = asyncio.get_running_loop().create_task(self._work)
+            self._task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        """Nobody waits any more; called in the loop, or when that has ended."""
+        self._cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._work.close()
+
+    def _finish(self, task: asyncio.Task[Result]) -> None:
+        self._task = None
+        if task.cancelled():
+            self._error = BrokerClosed("the client was closed meanwhile")
+        elif (error := task.exception()) is not None:
+            self._error = error
+        else:
+            self._result.append(task.result())
+        self.done.release()
+
+    def outcome(self) -> Result:
+        """What came of it."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # no cycle with the frames of its traceback
+        return self._result.pop()
+
+
 async def _cancel_others() -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(_LAST_TURNS):
+        await asyncio.sleep(0)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from penstock.client.loop import LoopThread
@@ -15,55 +16,75 @@ from penstock.model.message import Message, MessageId
 
 _UNREPORTED_MAX = 100_000  # messages; then whoever publishes waits
 _UNREPORTED_BYTES_MAX = 64 << 20
+Report = concurrent.futures.Future[MessageId]
 
 
 class Outbox:
-    """The way of single messages from any thread to the publisher."""
+    """The way of single messages from any thread to the publisher.
+
+    Bare locks only: a thread that a signal handler takes away by an exception leaves none of them locked.
+    """
 
     def __init__(self, loop: LoopThread, publisher: Publisher) -> None:
         self._loop = loop
         self._publisher = publisher
-        self._handed: deque[tuple[str, Message, concurrent.futures.Future[MessageId]]] = deque()
-        self._less = threading.Condition(threading.Lock())
+        self._handed: deque[tuple[str, Message, Report]] = deque()
+        self._lock = threading.Lock()
         self._unreported = self._unreported_bytes = 0
-        self._waiting = 0  # threads
+        self._waiting: list[threading.Lock] = []  # threads, until there is room
         self._calling = False
         self._closed = False
 
-    def put(self, topic: str, message: Message) -> concurrent.futures.Future[MessageId]:
+    def publish(self, topic: str, message: Message) -> MessageId:
+        """Publish a message, and wait until it is durable."""
+        answered = _locked()
+        report = self.put(topic, message, lambda _: answered.release())
+        answered.acquire()
+        return report.result()
+
+    def put(self, topic: str, message: Message, on_report: Callable[[Report], object] | None = None) -> Report:
         """Publish a message; its report."""
-        report: concurrent.futures.Future[MessageId] = concurrent.futures.Future()
+        report: Report = concurrent.futures.Future()
         size_bytes = size_of(message)
-        with self._less:
-            while self._is_full() and not self._closed and not self._loop.is_here:
-                self._waiting += 1
-                try:
-                    self._less.wait()
-                finally:
-                    self._waiting -= 1
+        report.add_done_callback(partial(self._reported, size_bytes))
+        if on_report is not None:
+            report.add_done_callback(on_report)
+        while not self._hand_over(topic, message, report, size_bytes, room := _locked()):
+            room.acquire()
+        return report
+
+    def _hand_over(self, topic: str, message: Message, report: Report, size_bytes: int, room: threading.Lock) -> bool:
+        """Whether there is room for it; if not, the lock is released when that may be."""
+        with self._lock:
             if self._closed:
                 raise BrokerClosed("the client is closed")
-            calling, self._calling = self._calling, True
+            if self._is_full() and not self._loop.is_here:
+                self._waiting.append(room)
+                return False
+            if not self._calling:
+                self._loop.call(self._take)  # which waits for this lock
+                self._calling = True
             self._handed.append((topic, message, report))
             self._unreported += 1
             self._unreported_bytes += size_bytes
-            if not calling:
-                self._loop.call(self._take)  # last: it may take the message at once
-        report.add_done_callback(partial(self._reported, size_bytes))
-        return report
+            return True
 
     def _is_full(self) -> bool:
         return self._unreported >= _UNREPORTED_MAX or self._unreported_bytes >= _UNREPORTED_BYTES_MAX
 
-    def _reported(self, size_bytes: int, _: concurrent.futures.Future[MessageId]) -> None:
-        with self._less:
+    def _reported(self, size_bytes: int, _: Report) -> None:
+        with self._lock:
             self._unreported -= 1
             self._unreported_bytes -= size_bytes
-            if self._waiting:
-                self._less.notify()
+            if self._waiting and not self._is_full():
+                self._wake_all()
+
+    def _wake_all(self) -> None:
+        while self._waiting:
+            self._waiting.pop().release()
 
     def _take(self) -> None:
-        with self._less:  # what is handed over from now on calls again
+        with self._lock:  # what is handed over from now on calls again
             self._calling = False
             handed = list(self._handed)
             self._handed.clear()
@@ -77,9 +98,9 @@ class Outbox:
 
     def close(self) -> None:
         """Take nothing any more."""
-        with self._less:
+        with self._lock:
             self._closed = True
-            self._less.notify_all()
+            self._wake_all()
 
     def give_up(self) -> None:
         """The loop has ended: what was not taken is not published."""
@@ -87,3 +108,9 @@ class Outbox:
             _, _, report = self._handed.popleft()
             with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
                 report.set_exception(BrokerClosed("the client was closed before it was published"))
+
+
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock

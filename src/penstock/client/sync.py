@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import os
+import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -11,25 +13,31 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.client.client import AsyncClient, subscription
 from penstock.client.loop import WAITS_HERE, LoopThread
 from penstock.client.outbox import Outbox
+from penstock.client.staging import ClientStaging
 from penstock.client.sync_administration import ClientAdministration
 from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
+from penstock.model.layout import TopicLayout
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
 from penstock.model.units import Duration, Time
+from penstock.protocol.session import Page, Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Client(ClientAdministration):
+class Client(ClientStaging, ClientAdministration):
     """A Penstock server, used from here as an embedded broker is. Safe to use from any number of threads.
 
     Messages that threads publish at the same moment travel together; `linger` has them wait a little for more, up
     to `batch_size`. A publish whose reply was lost is repeated on the next connection, and is never there twice.
+
+    With `tls`, the server must show a certificate of an authority that this machine trusts, or that is in the file
+    `ca`; `cert` and `key` are files with what this client shows itself, where a server asks for that.
     """
 
     def __init__(
@@ -37,11 +45,25 @@ class Client(ClientAdministration):
         address: str = "127.0.0.1:9000",
         *,
         token: str | None = None,
+        tls: bool | ssl.SSLContext = False,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         timeout: Duration = 30.0,
         linger: Duration = 0,
         batch_size: int = 1000,
     ) -> None:
-        client = AsyncClient(address, token=token, timeout=timeout, linger=linger, batch_size=batch_size)
+        client = AsyncClient(
+            address,
+            token=token,
+            tls=tls,
+            ca=ca,
+            cert=cert,
+            key=key,
+            timeout=timeout,
+            linger=linger,
+            batch_size=batch_size,
+        )
         self._loop = LoopThread()
         self._client = client
         try:
@@ -71,7 +93,7 @@ class Client(ClientAdministration):
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         if self._loop.is_here:
             raise RuntimeError(WAITS_HERE)
-        return self._outbox.put(topic, message).result()
+        return self._outbox.publish(topic, message)
 
     def publish_soon(
         self,
@@ -175,6 +197,10 @@ class Client(ClientAdministration):
         """What happened to the messages of a topic, partition after partition."""
         return itertools.chain.from_iterable(self._loop.iterate(self._client.event_pages(topic, partition)))
 
+    def pages(self, request: Read, partition: int) -> Iterator[Page]:
+        """Everything that a request asks for of one partition, page by page: what the other ways to read stand on."""
+        return self._loop.iterate(self._client.pages(request, partition))
+
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
         return self._loop.wait(self._client.offset_at(topic, time, partition))
@@ -184,6 +210,10 @@ class Client(ClientAdministration):
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
         return self._loop.wait(self._client.topics())
+
+    def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
+        """Where the messages and events of a topic lie, on the machine of the server."""
+        return self._loop.wait(self._client.layout(topic, segments=segments))
 
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""

@@ -16,6 +16,7 @@ from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit
+from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
@@ -33,6 +34,10 @@ class ClientAdministration:
     def status(self) -> BrokerStatus:
         """The broker at this instant."""
         return self._loop.wait(self._client.status())
+
+    def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
+        """Remove the segments that lie wholly before these offsets (by partition), for good; how many went."""
+        return self._loop.wait(self._client.trim(topic, before, events=events))
 
     def create_group(
         self,
@@ -65,6 +70,10 @@ class ClientAdministration:
     def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept."""
         return self._loop.wait(self._client.reset_group(topic, group))
+
+    def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Note how far a reader is that keeps its own position, so that its lag is seen."""
+        return self._loop.wait(self._client.checkpoint_group(topic, group, positions))
 
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group."""
@@ -144,11 +153,21 @@ class ClientAdministration:
         dry_run: bool = False,
     ) -> RedriveReport:
         """Send dead letters back."""
-        return self._loop.wait(self._client.redrive_chosen(topic, self._chosen(topic, filter), to, rate, dry_run))
+        return self.redrive_chosen(topic, self._chosen(topic, filter), to, rate, dry_run)
+
+    def redrive_chosen(
+        self, topic: str, ids: list[str] | None, to: str | None, rate: float | None, dry_run: bool
+    ) -> RedriveReport:
+        """Send dead letters back: all of them, or those that are named."""
+        return self._loop.wait(self._client.redrive_chosen(topic, ids, to, rate, dry_run))
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good."""
-        return self._loop.wait(self._client.purge_chosen(topic, self._chosen(topic, filter)))
+        return self.purge_chosen(topic, self._chosen(topic, filter))
+
+    def purge_chosen(self, topic: str, ids: list[str] | None) -> int:
+        """Let dead letters go: all of them, or those that are named."""
+        return self._loop.wait(self._client.purge_chosen(topic, ids))
 
     def _chosen(self, topic: str, filter: LetterChoice | None) -> list[str] | None:
         return None if filter is None else [str(letter.id) for letter in self.dead_letters(topic, filter=filter)]
@@ -177,3 +196,11 @@ class ClientAdministration:
     def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message."""
         return self._loop.wait(self._client.trace(identity))
+
+    def report_pipeline(self, report: PipelineReport) -> None:
+        """Tell the server what a pipeline is doing; it keeps the newest report, for a day."""
+        return self._loop.wait(self._client.report_pipeline(report))
+
+    def pipelines(self) -> list[PipelineReport]:
+        """What every pipeline has reported last, by name; `silent` are those that ought to have reported again."""
+        return self._loop.wait(self._client.pipelines())

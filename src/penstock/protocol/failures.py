@@ -30,6 +30,9 @@ _CODES: dict[int, type[PenstockError]] = {
     15: errors.CorruptData,
     16: ProtocolError,
     17: errors.ConsumerNotFound,
+    18: errors.StageNotFound,
+    19: errors.Unauthenticated,
+    20: errors.Forbidden,
 }
 UNKNOWN = 0
 """Something went wrong inside the server: its log tells more."""

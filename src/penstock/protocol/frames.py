@@ -49,6 +49,7 @@ class Command(IntEnum):
     READ = 0x0F
     CALL = 0x10
     PUSH = 0x11
+    STAGE = 0x12
     DELIVER = 0x7E  # from the server, unasked: messages of a subscription
     GOODBYE = 0x7F  # from the server, unasked: it is about to close
 
@@ -80,8 +81,9 @@ class FrameReader:
     Bytes are put straight into its buffer: `room()` gives the place, `received(count)` the frames that are whole.
     """
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self._max = max_frame_bytes
+    def __init__(self, max_frame_bytes: int, first_bytes_max: int | None = None) -> None:
+        self._max = max_frame_bytes if first_bytes_max is None else first_bytes_max
+        self._later_max = max_frame_bytes  # from the second frame on
         self._view = memoryview(bytearray(_FIRST_BYTES))
         self._start = self._end = 0
         self._needed = HEADER_BYTES  # of the frame that begins at `_start`, as far as that is known
@@ -127,6 +129,7 @@ class FrameReader:
                 break
             frames.append((command, correlation, view[place + HEADER_BYTES : following]))
             place = following
+            self._max = self._later_max
         else:
             self._needed = HEADER_BYTES
         self._start, held = place, end - place
@@ -145,8 +148,9 @@ class FrameReader:
         version, _, correlation, length = _unpack_from(header)
         if version != VERSION:
             return ProtocolError(_wrong_version(bytes(header)))
+        which = "max_frame_bytes" if self._max == self._later_max else "before anybody is known"
         return ProtocolError(
-            f"a frame of {format_size(length)} is too large; the limit is {format_size(self._max)} (max_frame_bytes)",
+            f"a frame of {format_size(length)} is too large; the limit is {format_size(self._max)} ({which})",
             correlation,
         )
 

@@ -52,7 +52,27 @@ class Published(msgspec.Struct, array_like=True, gc=False):
         return MessageIds(topic, self.runs, self.places)
 
 
+class Stage(msgspec.Struct, array_like=True, gc=False):
+    """A request to keep a batch until its stage is published."""
+
+    stage: str
+    writer: str
+    """Whoever fills the stage, by a name of its own for each stage."""
+    number: int
+    """How many requests of the writer for this stage came before: a repeated one is known by it."""
+    batch: Publish
+    """What is to be published; without a producer."""
+
+
+class Staged(msgspec.Struct, array_like=True, gc=False):
+    """The reply: it is written, but not on disk before the stage is sealed."""
+
+    messages: int
+
+
 _encode = msgspec.msgpack.Encoder().encode
+decode_stage = decoder(Stage)
+decode_staged = decoder(Staged)
 decode_publish = decoder(Publish)
 decode_published = decoder(Published)
 
@@ -99,6 +119,25 @@ def encode_publish(
         return _encode(fields), len(batch)
     except (TypeError, ValueError, OverflowError) as error:  # of what the server checks: topic, producer, partitions
         raise InvalidArgument(f"this cannot be published: {error}") from error
+
+
+def encode_packed(
+    topic: str,
+    payload: bytes,
+    priority: int | bytes = NORMAL,
+    deliver_at_us: list[int | None] | None = None,
+    partitions: list[int | None] | None = None,
+) -> bytes:
+    """The body of a request whose payload is packed already, by whoever has columns and no messages."""
+    fields: list[object] = [topic, payload, None, 0, priority]
+    if deliver_at_us is not None or partitions is not None:
+        fields += [_uniform(partitions), None, _uniform(deliver_at_us)]
+    return _encode(fields)
+
+
+def encode_stage(stage: str, writer: str, number: int, batch: bytes) -> bytes:
+    """The body of a request to stage a batch, which `encode_publish` made without a producer, or `encode_packed`."""
+    return _encode([stage, writer, number, msgspec.Raw(batch)])
 
 
 def _times(

@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import signal
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ logger = logging.getLogger("penstock.worker")
 Function = TypeVar("Function", bound=Handler)
 Hook = TypeVar("Hook", bound=Callable[[], object])
 _DEFAULT_SERVER = "127.0.0.1:9000"
+_TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
 class Worker:
@@ -46,12 +48,17 @@ class Worker:
         server: str | None = None,
         *,
         token: str | None = None,
+        tls: bool | ssl.SSLContext = False,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         directory: str | os.PathLike[str] | None = None,
     ) -> None:
         if server is not None and directory is not None:
             raise InvalidArgument("give the address of a server or a directory, not both")
         self.server = server
         self.token = token
+        self._tls = {"tls": tls, "ca": ca, "cert": cert, "key": key}
         self.directory = directory
         self._subscriptions: list[Subscription] = []
         self._on_start: list[Callable[[], object]] = []
@@ -171,7 +178,14 @@ class Worker:
         if self.directory is not None:
             return penstock.aio.open(self.directory)
         server = self.server or os.environ.get("PENSTOCK_SERVER") or _DEFAULT_SERVER
-        return penstock.aio.connect(server, token=self.token or os.environ.get("PENSTOCK_TOKEN"))
+        return penstock.aio.connect(server, token=self.token or os.environ.get("PENSTOCK_TOKEN"), **self._secured())
+
+    def _secured(self) -> dict[str, Any]:
+        """How to talk by TLS: as was said, or else as the environment says."""
+        if any(self._tls.values()):
+            return self._tls
+        given = {name: os.environ.get(f"PENSTOCK_{name.upper()}") or None for name in ("ca", "cert", "key")}
+        return {"tls": os.environ.get("PENSTOCK_TLS", "").lower() in _TRUE, **given}
 
     async def _run_stop_hooks(self) -> None:
         for hook in reversed(self._on_stop):

@@ -1,0 +1,138 @@
+"""Reading through a client: messages, Arrow batches and events, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.client.received import messages_of
+from penstock.model.errors import InvalidArgument, TopicNotFound
+from penstock.model.events import Event
+from penstock.model.info import TopicInfo
+from penstock.model.message import StoredMessage
+from penstock.model.options import check_limit
+from penstock.model.units import Time, parse_time_us
+from penstock.protocol.frames import Command
+from penstock.protocol.session import Page, Read, decode_page, encode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.link import Link
+
+Result = TypeVar("Result")
+
+
+class AsyncClientReading:
+    """The operations of `penstock.Broker` that read, asked of a server."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def link(self) -> Link: ...
+        async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result: ...
+        async def topics(self) -> list[TopicInfo]: ...
+
+    async def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        limit: int | None = None,
+        include_deleted: bool = False,
+    ) -> AsyncIterator[StoredMessage]:
+        """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
+        pages = self.message_pages(topic, partition, offset, from_time, to_time, limit, include_deleted)
+        async for messages in pages:
+            for message in messages:
+                yield message
+
+    async def message_pages(
+        self,
+        topic: str,
+        partition: int | None,
+        offset: int | None,
+        from_time: Time | None,
+        to_time: Time | None,
+        limit: int | None,
+        include_deleted: bool,
+    ) -> AsyncIterator[list[StoredMessage]]:
+        """As `read`, many messages at a time."""
+        request = _read_request(topic, offset, from_time, to_time)
+        request.include_deleted, request.limit = include_deleted, check_limit(limit)
+        async for page in self.pages(request, partition):
+            yield [message for rows in page.rows for message in messages_of(rows, StoredMessage)]
+
+    async def read_arrow(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        include_deleted: bool = False,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The same messages as Arrow record batches: the fast way to read many."""
+        import pyarrow as pa
+
+        request = _read_request(topic, offset, from_time, to_time)
+        request.include_deleted, request.form = include_deleted, "arrow"
+        async for page in self.pages(request, partition):
+            if page.arrow is not None:
+                for batch in pa.ipc.open_stream(page.arrow):
+                    yield batch
+
+    async def events(self, topic: str, partition: int | None = None) -> AsyncIterator[Event]:
+        """What happened to the messages of a topic, partition after partition."""
+        async for events in self.event_pages(topic, partition):
+            for event in events:
+                yield event
+
+    async def event_pages(self, topic: str, partition: int | None) -> AsyncIterator[list[Event]]:
+        """As `events`, many at a time."""
+        async for page in self.pages(Read(topic, 0, form="events"), partition):
+            yield page.events
+
+    async def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]:
+        """Everything that a request asks for, page by page, of one partition or of all."""
+        chosen: Iterable[int] = [partition] if isinstance(partition, int) else await self.partitions(request.topic)
+        if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
+            raise TopicNotFound(f"{request.topic} has no partition {partition!r}: it has 0 to {max(chosen)}")
+        start, asked_end = request.offset, request.end
+        for number in chosen:
+            following: int | None = start
+            request.partition, request.end = number, asked_end
+            while following is not None and request.limit != 0:
+                request.offset = following
+                page = decode_page(await self.link.ask(Command.READ, encode(request), repeatable=True))
+                yield page
+                following = page.next_offset
+                if request.end is None:
+                    request.end = page.end  # what comes later is not waited for, or reading might never end
+                if request.limit is not None:
+                    request.limit -= page.count
+
+    async def partitions(self, topic: str) -> range:
+        """The numbers of a topic's partitions; for a topic that is not there just one, of which the server tells so."""
+        found = next((info for info in await self.topics() if info.name == topic), None)
+        return range(1 if found is None else len(found.partitions))
+
+    async def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
+        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
+        return await self.call("offset_at", int, topic=topic, time=time, partition=partition)
+
+
+def _read_request(topic: str, offset: int | None, from_time: Time | None, to_time: Time | None) -> Read:
+    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
+        raise InvalidArgument(f"{offset!r} is not an offset: they are whole numbers from 0")
+    return Read(
+        topic,
+        0,
+        offset or 0,
+        from_time_us=None if from_time is None else parse_time_us(from_time),
+        to_time_us=None if to_time is None else parse_time_us(to_time),
+    )
