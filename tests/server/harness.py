@@ -23,6 +23,7 @@ from penstock.protocol.frames import ERROR, HEADER, HEADER_BYTES, REPLY, VERSION
 from penstock.protocol.publishing import encode_publish
 from penstock.protocol.session import Hello, encode
 from penstock.server.config import ServerConfig
+from penstock.server.native.listener import NativeListener
 from penstock.server.server import Server
 
 PATIENCE_S = 30.0
@@ -54,7 +55,16 @@ def run(main: Coroutine[Any, Any, None], patience_s: float = 60) -> None:
 def config_of(path: Path | str, port: int = 0, **options: Any) -> ServerConfig:
     """The configuration of a server; options of the broker inside are under `broker`."""
     broker = BrokerConfig.parse({"min_free_bytes": 0, **options.pop("broker", {})})
-    return ServerConfig.parse({"data_dir": str(path), "native_port": port, "broker": broker, **options})
+    return ServerConfig.parse(
+        {
+            "data_dir": str(path),
+            "native_port": port,
+            "http_port": "off",
+            "line_port": "off",
+            "broker": broker,
+            **options,
+        }
+    )
 
 
 class Running:
@@ -80,7 +90,13 @@ class Running:
 
     @property
     def connections(self) -> int:
-        return len(self.server._native.connections)
+        return len(self.native.connections)
+
+    @property
+    def native(self) -> NativeListener:
+        native = self.server._listeners["native"]
+        assert isinstance(native, NativeListener)
+        return native
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run it in the server's loop."""
@@ -138,7 +154,8 @@ class Child:
     def start(self) -> None:
         """Start it; returns when it listens."""
         self._begins = self._log.stat().st_size if self._log.exists() else 0
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        others = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        environment = {**others, "PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [

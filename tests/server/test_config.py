@@ -145,7 +145,10 @@ def test_the_environment_may_name_the_file_and_an_argument_goes_before_it() -> N
 
 
 def test_variables_of_others_are_left_alone() -> None:
-    others = ("PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_DIR", "PENSTOCK_OUTPUT", "PENSTOCK_SEED", "PATH")
+    others = (
+        *("PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_TLS", "PENSTOCK_CA", "PENSTOCK_CERT", "PENSTOCK_KEY"),
+        *("PENSTOCK_DIR", "PENSTOCK_OUTPUT", "PENSTOCK_SEED", "PATH"),
+    )
     assert load_config(None, dict.fromkeys(others, "x"), {}).config == ServerConfig()
 
 
@@ -174,7 +177,7 @@ def test_every_option_can_be_given_in_every_source_and_spelling(setting: Setting
     assert load(f"{setting.section}: {{{setting.name}: {written}}}").origins[setting.key] == "penstock.yaml:1"
     assert load(camelled).origins[setting.key] == "penstock.yaml:1"
     flag = f"--{setting.flat.replace('_', '-')}"
-    plain = "" if written == "{}" else written
+    plain = "" if written in ("{}", '""', "''") else written
     for variables, flags, origin in (
         ({setting.variable: plain}, {}, setting.variable),
         ({}, {setting.flat: plain}, flag),
@@ -219,12 +222,12 @@ def test_the_file_of_goqueue_works_unchanged() -> None:
             )
         ),
     )
+    assert loaded.origins["server.http_port"] == "penstock.yaml:6"
     assert loaded.origins["server.native_port"] == "penstock.yaml:7"
     assert loaded.origins["server.host"] == "default"
     notices = {notice.message.split(":")[0]: str(notice) for notice in loaded.notices}
     assert list(notices) == [
         "broker.nodeId",
-        "broker.listeners.http",
         "broker.listeners.grpc",
         "defaults.topic.replicationFactor",
         "defaults.delivery.maxRetries",
@@ -264,6 +267,14 @@ def test_the_same_option_under_both_names_is_a_problem() -> None:
 def test_its_listener_is_a_host_and_a_port(address: str, host: str, port: int) -> None:
     config = load(f"broker: {{listeners: {{grpc: '{address}'}}}}").config
     assert (config.host, config.native_port) == (host, port)
+
+
+def test_its_listeners_have_one_host() -> None:
+    config = load("broker: {listeners: {http: '[::1]:8', grpc: '[::1]:9'}}").config
+    assert (config.host, config.http_port, config.native_port) == ("::1", 8, 9)
+    (problem,) = problems("broker:\n  listeners:\n    http: '127.0.0.2:8'\n    grpc: '127.0.0.1:9'\n")
+    told = "all ports have one host, and penstock.yaml:3 sets '127.0.0.2' already"
+    assert problem == f"penstock.yaml:4:5: broker.listeners.grpc: {told}"
 
 
 @pytest.mark.parametrize(("retries", "deliveries"), [(0, 1), (1, 1), (3, 3), (10, 10)])

@@ -23,7 +23,7 @@ from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import ERROR, HEADER, REPLY, Command, ProtocolError, frame
 from penstock.protocol.session import Call, Hello, Read, encode
 from penstock.server.native import connection as connections
-from penstock.server.native.operations import OPERATIONS
+from penstock.server.operations import OPERATIONS
 from tests.server.harness import Child, Raw, Running, publishing_lightly, run, until
 
 MIB = 1 << 20
@@ -118,7 +118,7 @@ def test_R6_bodies_that_are_msgpack_but_not_what_is_asked_for_are_refused_one_by
                 ((replied, correlation, told), _) = replies
                 assert (replied, correlation) == (ERROR, number), (command, body)
                 assert not isinstance(decode_failure(told), ProtocolError)
-        assert server.call(lambda: [one._open_requests for one in server.server._native.connections]) == [0]
+        assert server.call(lambda: [one._open_requests for one in server.native.connections]) == [0]
         unknown = raw.send(0x42, b"")
         assert raw.receive()[:2] == (ERROR, unknown)
 
@@ -172,7 +172,7 @@ def test_R6_requests_about_consumers_that_are_not_there(server: Running) -> None
         with pytest.raises(penstock.LeaseLost):
             raw.ask(Command.ACK, encode(Settle(mine, [Held("t", 0, 1, [0, 1]), Held("u", 7, 1, [0, 1])])))
         raw.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(mine)))
-        assert server.call(lambda: sorted(one._open_requests for one in server.server._native.connections)) == [0, 0]
+        assert server.call(lambda: sorted(one._open_requests for one in server.native.connections)) == [0, 0]
 
 
 def test_Q3_nobody_can_settle_or_prolong_what_another_consumer_holds(server: Running) -> None:
@@ -212,7 +212,7 @@ def buffered(server: Running) -> int:
 
     def count() -> int:
         held = 0
-        for one in server.server._native.connections:
+        for one in server.native.connections:
             transport = one._transport
             assert transport is not None
             held += transport.get_write_buffer_size() + one._reply_bytes
@@ -377,12 +377,12 @@ def test_R6_large_requests_that_never_end_are_ended_where_they_are_too_many(tmp_
             with contextlib.suppress(ConnectionError):
                 raw.socket.sendall(HEADER.pack(1, Command.PUBLISH, 1, 4 * MIB) + bytes(3 * MIB))
         until(lambda: server.connections <= 1 + 5)
-        assert server.server._native.buffered_bytes <= 16 * MIB
+        assert server.native.buffered_bytes <= 16 * MIB
         told = [error for raw in slow if _is_closed(raw) for error in said_before_the_end(raw)]
         assert all("max_buffered_bytes" in str(error) for error in told)
         for raw in slow:
             raw.close()
-        until(lambda: server.server._native.buffered_bytes == 0)
+        until(lambda: server.native.buffered_bytes == 0)
         with Client(server.address) as client:
             client.publish("t", bytes(3 * MIB))
     assert sorted(took)[len(took) // 2] < 0.5
@@ -451,8 +451,7 @@ def test_R6_a_request_in_tiny_pieces_is_a_request(server: Running) -> None:
 
 def test_R6_clients_that_never_pause_do_not_keep_a_server_from_stopping(tmp_path: Path) -> None:
     batch = frame(Command.PUBLISH, 1, encode(["t", b"\x93\xc0\x92\xc4\x01x\xc4\x01y\xc0"])) * 200
-    running = Running(tmp_path)
-    with running as server:
+    with Running(tmp_path, shutdown_grace="10m") as server:  # the harness waits for less than that
         raws = [Raw(server.port) for _ in range(4)]
 
         def flood(raw: Raw) -> None:
@@ -465,8 +464,6 @@ def test_R6_clients_that_never_pause_do_not_keep_a_server_from_stopping(tmp_path
         for thread in threads:
             thread.start()
         until(lambda: server.broker.topics() and server.broker.topics()[0].partitions[0].end_offset > 1000)
-        started_s = time.monotonic()
-    assert time.monotonic() - started_s < 8, "it does not wait for the end of the grace"
     for thread in threads:
         thread.join()
     for raw in raws:

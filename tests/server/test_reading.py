@@ -10,7 +10,8 @@ import pytest
 import penstock
 from penstock.client import Client
 from penstock.protocol.session import Read
-from penstock.server.native import operations, pages
+from penstock.server import operations
+from penstock.server.native import pages
 from tests.server.harness import Running
 
 
@@ -102,7 +103,7 @@ def test_arrow_of_a_batch_larger_than_a_frame_is_read_all_the_same(tmp_path: Pat
 
 
 def test_dead_letters_come_in_pages_that_fit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "_LETTERS_BYTES", 300_000)
+    monkeypatch.setattr(operations, "LETTERS_BYTES", 300_000)
     client.publish_many("t", [b"x" * 100_000] * 3)
     for _ in range(3):
         client.publish_many("t", [b"x" * 100_000] * 6)

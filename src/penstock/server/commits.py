@@ -15,6 +15,7 @@ from penstock.model.errors import PenstockError
 
 _SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64
+_TURNS_MAX = 4
 _WEIGHT = 0.1  # of the last commit in the average
 
 
@@ -34,19 +35,19 @@ OnDone = Callable[[PenstockError | None], object]
 class Commits:
     """The commits that somebody waits for, on one event loop.
 
-    Everything that was read from all connections in one turn of the loop is committed together. While the disk is
-    quick that is done right here, which spares two thread switches a commit; when it was slow, the broker's commit
-    thread does most of them, and the loop goes on meanwhile.
+    What was read from all connections in one turn of the loop is committed together, with what comes in the next few
+    turns. While the disk is quick that is done right here, which spares two thread switches a commit; when it was
+    slow, the broker's commit thread does most of them, and the loop goes on meanwhile.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, engine: Engine, send_first: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self._loop = loop
-        self._send_first = send_first  # sends what is ready to go out; whether there was anything
+        self.send_first: Callable[[], bool] = lambda: False
+        """Sends what is ready to go out and need not wait for the disk; whether there was anything."""
         self._journal = engine.journal
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
+        self._came = 0  # since the last look
         self._average_s = 0.0  # how long commits took lately
         self._left_to_thread = 0  # how many of the next commits the thread does
 
@@ -57,11 +58,18 @@ class Commits:
         """Reply to a request once the commit is done; at once if there is nothing to wait for."""
         self.when_done(commit, partial(_reply, receiver, correlation, reply))
 
+    def of(self, commit: Commit) -> asyncio.Future[None]:
+        """Done when the commit is, for tasks that wait."""
+        future = self._loop.create_future()
+        self.when_done(commit, partial(_finish, future))
+        return future
+
     def when_done(self, commit: Commit | None, on_done: OnDone) -> None:
         """Tell the outcome of a commit, as soon as it is known."""
         if commit is None or commit.done:
             on_done(None if commit is None else _error_of(commit))
             return
+        self._came += 1
         waiting = self._waiting.get(commit)
         if waiting is not None:
             waiting.append(on_done)
@@ -72,15 +80,32 @@ class Commits:
             self._leave_to_thread(commit)
         elif not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._commit)
+            self._loop.call_soon(self._wait_for_company, _TURNS_MAX)
+
+    def commit_soon(self) -> None:
+        """All of this turn of the loop has come in: commit it, without another turn in between."""
+        if self._scheduled:
+            self._commit()
+
+    def _wait_for_company(self, turns: int) -> None:
+        """Let others go with it who are on their way, for some turns of the loop and as long as somebody comes."""
+        if self._came and turns:
+            self._came = 0
+            self._loop.call_soon(self._wait_for_company, turns - 1)
+        else:
+            self._commit()
 
     def _commit(self) -> None:
-        if self._send_first():  # what need not wait for the disk goes out before this thread does
+        if not self._scheduled:  # it was done already
+            return
+        if self.send_first():  # what need not wait for the disk goes out before this thread does
             self._loop.call_soon(self._commit_now)
         else:
             self._commit_now()
 
     def _commit_now(self) -> None:
+        if not self._scheduled:
+            return
         self._scheduled = False
         started_s = perf_counter()
         self._journal.flush()
@@ -112,6 +137,11 @@ def _reply(receiver: Receiver, correlation: int, reply: bytes, error: PenstockEr
         receiver.answer(reply)
     else:
         receiver.refuse(correlation, error)
+
+
+def _finish(future: asyncio.Future[None], _: PenstockError | None) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _error_of(commit: Commit) -> PenstockError | None:

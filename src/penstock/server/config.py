@@ -19,7 +19,10 @@ __all__ = ["ConfigError", "Loaded", "Remark", "ServerConfig", "load_config"]
 
 FILE_VARIABLE = "PENSTOCK_CONFIG"
 _PREFIX = "PENSTOCK_"
-_OTHERS = ("PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_DIR", "PENSTOCK_OUTPUT", "PENSTOCK_SEED")
+_OTHERS = (
+    *("PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_TLS", "PENSTOCK_CA", "PENSTOCK_CERT", "PENSTOCK_KEY"),
+    *("PENSTOCK_DIR", "PENSTOCK_OUTPUT", "PENSTOCK_SEED"),
+)
 """Variables that clients and the command line read."""
 _KUBERNETES = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """Variables that Kubernetes gives to every pod beside a service called `penstock` or `penstock-…`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -11,17 +12,38 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.broker.embedded import Broker
+from penstock.broker.segment_process import SegmentProcess
 from penstock.model.errors import PenstockError
+from penstock.server.access.starting import StartRefused, check_exposure, is_loopback
+from penstock.server.access.tls import read_certificates_again, server_context
 from penstock.server.native.listener import NativeListener
+from penstock.server.services import Services
 from penstock.server.settings.options import ServerConfig
 from penstock.storage import FileStorage
+
+if TYPE_CHECKING:
+    from penstock.server.otlp.exporter import TraceExporter
 
 _log = logging.getLogger("penstock.server")
 _COLLECT_S = 600.0
 _IMPATIENT_S = 0.5  # a second signal later than this after the first one is meant as such
+
+
+class Listener(Protocol):
+    """A port of the server."""
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; where."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Take nothing new, answer what is under way, and let everybody go."""
+
+
+class PortTaken(StartRefused):
+    """Somebody else listens there."""
 
 
 class Server:
@@ -33,25 +55,67 @@ class Server:
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.broker: Broker
-        self.address: tuple[str, int]
-        self._native: NativeListener
+        self.services: Services
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where it listens, by port: `native`, `http`, `line`."""
+        self._listeners: dict[str, Listener] = {}
+        self._exporter: TraceExporter | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the native port is."""
+        return self.addresses["native"]
 
     async def start(self) -> None:
         """Open the directory and listen."""
-        self.broker = await asyncio.to_thread(Broker, FileStorage(self.config.data_dir), self.config.broker)
+        check_exposure(self.config)
+        server_context(self.config)  # what is wrong with its files is told before anything is done
+        storage = FileStorage(self.config.data_dir)
+        process = SegmentProcess(storage.path)
+        self.broker = await asyncio.to_thread(Broker, storage, self.config.broker, None, process)
         try:
-            self._native = NativeListener(self.broker, self.config)
-            self.address = await self._native.start()
+            self.services = Services(self.broker, self.config)
+            self._exporter = _exporter(self.services)
+            self._listeners = await asyncio.to_thread(_listeners, self.services)
+            for name, listener in self._listeners.items():
+                self.addresses[name] = await self._listen(name, listener)
+            self.services.metrics.start()
+            self.services.live.start()
+            if self._exporter is not None:
+                self._exporter.start()
         except BaseException:
+            await self._stop_listening(0)
             self.broker.close()
             raise
+        if self.services.tls is None and not is_loopback(self.config.host):
+            _log.warning("what goes over the network is not encrypted, tokens included: give tls_cert and tls_key")
         self._preloading = asyncio.get_running_loop().run_in_executor(None, _preload)
 
     async def stop(self) -> None:
         """Answer what is under way, give leases back, close the directory."""
-        await self._native.stop(self.config.shutdown_grace)
+        await self._stop_listening(self.config.shutdown_grace)
+        if self._exporter is not None:
+            await self._exporter.stop()
+        self.services.live.stop()
+        self.services.metrics.stop()
+        self.services.workers.stop()
         await self._preloading
         await asyncio.to_thread(self.broker.close)
+
+    async def _listen(self, name: str, listener: Listener) -> tuple[str, int]:
+        try:
+            return await listener.start()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            port = getattr(self.config, f"{name}_port")
+            raise PortTaken(
+                f"port {port} of {self.config.host} is taken", f"give another with --{name}-port"
+            ) from error
+
+    async def _stop_listening(self, grace_s: float) -> None:
+        started = [listener for name, listener in self._listeners.items() if name in self.addresses]
+        await asyncio.gather(*(listener.stop(grace_s) for listener in started))
 
     def set_topic_defaults(self, config: ServerConfig) -> list[str]:
         """Take new defaults for topics that are made from now on; what changed."""
@@ -59,6 +123,14 @@ class Server:
         old, new = asdict(engine.config.topic_defaults), asdict(config.broker.topic_defaults)
         engine.config = replace(engine.config, topic_defaults=config.broker.topic_defaults)
         return [f"{name}: {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
+
+    def read_secrets_again(self, config: ServerConfig) -> None:
+        """Take tokens and certificates as they are in their files now."""
+        if self.services.access.required:
+            self.services.access.read_again()
+        if self.services.tls is not None:
+            read_certificates_again(self.services.tls, config)
+            _log.info("the certificates were read again")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -71,7 +143,7 @@ class Server:
 
 
 async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload: Callable[[], ServerConfig]) -> None:
-    """Run a server until SIGINT or SIGTERM; SIGHUP has it take the topic defaults of the configuration anew."""
+    """Run a server until SIGINT or SIGTERM; SIGHUP has it read topic defaults, tokens and certificates anew."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     first_s: list[float] = []
@@ -105,11 +177,35 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
 
 def _reload(server: Server, reload: Callable[[], ServerConfig]) -> None:
     try:
-        changed = server.set_topic_defaults(reload())
+        config = reload()
+        changed = server.set_topic_defaults(config)
+        _log.info("topic defaults were read again: %s", "; ".join(changed) or "nothing changed")
+        server.read_secrets_again(config)
     except (PenstockError, OSError) as error:
         _log.error("the configuration was not taken: %s", error)
-    else:
-        _log.info("topic defaults were read again: %s", "; ".join(changed) or "nothing changed")
+
+
+def _listeners(services: Services) -> dict[str, Listener]:
+    """The ports that are wanted; what they need is loaded only then."""
+    config = services.config
+    found: dict[str, Listener] = {"native": NativeListener(services)}
+    if config.http_port is not None:
+        from penstock.server.http.listener import HttpListener
+
+        found["http"] = HttpListener(services)
+    if config.line_port is not None:
+        from penstock.server.line.listener import LineListener
+
+        found["line"] = LineListener(services)
+    return found
+
+
+def _exporter(services: Services) -> TraceExporter | None:
+    if services.config.otlp_endpoint is None:
+        return None
+    from penstock.server.otlp.exporter import TraceExporter
+
+    return TraceExporter(services.broker, services.config)
 
 
 def _preload() -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
+from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
 from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, FrameReader, ProtocolError, frame
 from penstock.protocol.session import Goodbye, encode
+from penstock.server.access.principal import ANYBODY, Principal
 
 if TYPE_CHECKING:
     from penstock.server.native.listener import NativeListener
@@ -24,6 +25,7 @@ _OPEN_REQUESTS_MAX = 2000  # of one connection, beside those that wait for messa
 _AT_ONCE = 4  # requests of one connection that threads work on: their replies may be large
 _LARGE_BYTES = 1 << 20
 _COUNTED_BYTES = 64 << 10  # unfinished requests below this are not counted
+_HELLO_BYTES_MAX = 16 << 10
 _CLOSING_S = 5.0  # how long a client may take to hear the last of what was said
 Result = TypeVar("Result")
 Work = tuple[Callable[[], Result], Callable[[Result], None], Callable[[BaseException], None]]
@@ -37,7 +39,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
         self._loop = listener.loop
-        self._reader = FrameReader(listener.config.max_frame_bytes)
+        self._reader = FrameReader(listener.config.max_frame_bytes, _HELLO_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._unhandled: list[tuple[int, int, bytes]] = []
         self._replies: list[bytes] = []
@@ -51,9 +53,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_deaf = False
         self.waiting = 0  # requests that wait for messages
         self.greeted = False
+        self.principal: Principal = ANYBODY
         self.writable = True
         self.closed = False
-        self.heard_s = self._loop.time()
+        self.opened_s = self.heard_s = self._loop.time()
         self.peer = "?"
         self.handlers: dict[int, Handler] = {}
         self.on_writable: Callable[[], None] = _nothing
@@ -94,6 +97,10 @@ class Connection(asyncio.BufferedProtocol):
                     handler(correlation, body)
             except ProtocolError as error:
                 self.close(error)
+                return
+            except Unauthenticated as error:
+                self.refuse(correlation, error)
+                self.close()
                 return
             except PenstockError as error:
                 self.refuse(correlation, error)
@@ -206,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._waiting_work and not self.is_busy:
             work, then, failed = self._waiting_work.popleft()
             try:
-                self._listener.in_thread(work, partial(self._worked, then), partial(self._worked, failed))
+                self._listener.workers.in_thread(work, partial(self._worked, then), partial(self._worked, failed))
             except Overloaded as error:
                 failed(error)
             else:

@@ -26,6 +26,7 @@ from penstock.protocol.consuming import (
 )
 from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import ERROR, REPLY, Command, frame
+from penstock.server.access.principal import Scope
 from penstock.server.native.delivering import Deliverer
 
 if TYPE_CHECKING:
@@ -84,9 +85,12 @@ class Consumers:
 
     def _subscribe(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_subscribe(body)
+        self._connection.principal.require(Scope.CONSUME)
+        for topic in request.topics:
+            self._connection.principal.require(Scope.CONSUME, topic)
         if len(self._deliverers) + self._joining >= _CONSUMERS_MAX:
             raise Overloaded(f"a connection has at most {_CONSUMERS_MAX} consumers")
-        self._listener.in_thread(
+        self._listener.workers.in_thread(
             partial(self._join, request),
             partial(self._joined, correlation, request),
             partial(self._not_joined, correlation),

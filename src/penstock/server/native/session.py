@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from penstock.model.batch import decode_payload
+from penstock.model.errors import Unauthenticated
+from penstock.model.names import TOPIC_NAME
 from penstock.protocol.frames import REPLY, VERSION, Command, ProtocolError, frame
-from penstock.protocol.publishing import Published, decode_publish, intake_of, plain_single, single_of
+from penstock.protocol.publishing import (
+    Published,
+    Staged,
+    decode_publish,
+    decode_stage,
+    intake_of,
+    plain_single,
+    single_of,
+)
 from penstock.protocol.session import Welcome, decode_hello, encode
+from penstock.server.access.principal import Principal, Scope
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
 
@@ -15,7 +27,9 @@ if TYPE_CHECKING:
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
 
+_log = logging.getLogger("penstock.server")
 _PUBLISHED = Command.PUBLISH | REPLY
+_KNOWN_TOPICS_MAX = 1000
 
 
 class Session:
@@ -27,6 +41,7 @@ class Session:
         self._engine = listener.broker.engine
         self._commits = listener.commits
         self._clock = self._engine.clock
+        self._may_publish: set[str] = set()  # topics for which that was found out
         self._consumers = Consumers(listener, connection)
         self._operations = Operations(listener, connection)
         connection.handlers = {Command.HELLO: self._hello}
@@ -41,11 +56,13 @@ class Session:
                 correlation,
             )
         connection, config, engine = self._connection, self._listener.config, self._engine
+        connection.principal = self._authenticate(hello.token)
         connection.greeted = True
         connection.handlers = {
             Command.HELLO: self._hello,
             Command.PING: self._ping,
             Command.PUBLISH: self._publish,
+            Command.STAGE: self._stage,
             **self._consumers.handlers(),
             **self._operations.handlers(),
         }
@@ -64,11 +81,32 @@ class Session:
         )
         connection.reply(Command.HELLO, correlation, encode(welcome))
 
+    def _authenticate(self, token: str | None) -> Principal:
+        """Whoever greets; a connection stays with whom it began."""
+        connection = self._connection
+        try:
+            principal = self._listener.access.authenticate(token)
+        except Unauthenticated as error:
+            _log.warning("a client was refused: %s", error, extra={"peer": connection.peer})
+            raise
+        if connection.greeted and principal != connection.principal:
+            raise Unauthenticated("a connection keeps the token that it began with: connect anew with another")
+        return principal
+
+    def _permit_publish(self, topic: str) -> None:
+        self._connection.principal.require(Scope.PUBLISH, topic)
+        if len(self._may_publish) >= _KNOWN_TOPICS_MAX:
+            self._may_publish.clear()
+        if TOPIC_NAME.fullmatch(topic):  # others are refused, and may be large
+            self._may_publish.add(topic)
+
     def _ping(self, correlation: int, body: memoryview | bytes) -> None:
         self._connection.reply(Command.PING, correlation, bytes(body))
 
     def _publish(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_publish(body)
+        if request.topic not in self._may_publish:
+            self._permit_publish(request.topic)
         payload = decode_payload(request.payload)
         engine, singles = self._engine, self._listener.singles
         if len(payload[1]) == 1:
@@ -89,6 +127,23 @@ class Session:
         ids, commit = engine.publish_intake(request.topic, intake, now_us)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
         self._commits.reply_after(commit, self._connection, correlation, reply)
+
+    def _stage(self, correlation: int, body: memoryview | bytes) -> None:
+        """Written at once, for nothing is synced before the stage is sealed."""
+        request, now_us = decode_stage(body), self._clock.wall_us()
+        batch = request.batch
+        if batch.topic not in self._may_publish:
+            self._permit_publish(batch.topic)
+        intake = intake_of(batch, decode_payload(batch.payload), self._engine.config, now_us)
+        count = self._engine.staging.stage_intake(
+            self._connection.principal.own_name(request.stage),
+            batch.topic,
+            intake,
+            now_us,
+            request.writer,
+            request.number,
+        )
+        self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))
 
     def _closed(self) -> None:
         self._consumers.close()

@@ -42,7 +42,7 @@ class Singles:
     def add(self, connection: Connection, correlation: int, request: Publish, single: Single) -> None:
         """Publish a message with the others of this turn."""
         if not self._gathering:
-            self._listener.loop.call_soon(self.publish)
+            self._listener.loop.call_soon(self._publish_turn)
         gathering = self._gathering.get(request.topic)
         if gathering is None:
             gathering = self._gathering[request.topic] = _Gathering()
@@ -62,6 +62,10 @@ class Singles:
                 gathering.origins[-1] = (first, producer, before, count + 1)
                 return
         gathering.origins.append((row, producer, sequence, 1))
+
+    def _publish_turn(self) -> None:
+        self.publish()
+        self._listener.commits.commit_soon()
 
     def publish(self) -> None:
         """Publish what was gathered; whatever must come behind it calls this first."""

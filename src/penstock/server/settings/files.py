@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from penstock.model.errors import InvalidArgument
+from penstock.server.settings.composing import compose, place_of
 from penstock.server.settings.table import KEYS, SECTIONS, SETTINGS, camel, children, suggestion
 from penstock.server.settings.values import Given, Remark, number, read
 
@@ -25,34 +26,10 @@ class ConfigFile:
         self.problems: list[Remark] = []
         self.notices: list[Remark] = []
         self._path = path
-        self._setters: dict[str, str] = {}  # where each option was given first
-        root = self._compose()
+        self._setters: dict[str, tuple[str, object]] = {}  # where each option was given first, and as what
+        root = compose(path, self.problems)
         if root is not None and root.tag != _NULL:
             self._section(root, "")
-
-    def _compose(self) -> yaml.Node | None:
-        content = ""
-        try:
-            content = self._path.read_bytes().decode("utf-8-sig")
-            root: yaml.Node | None = yaml.compose(content, Loader=yaml.SafeLoader)
-        except FileNotFoundError:
-            self.problems.append(Remark(str(self._path), "there is no such file"))
-        except OSError as error:
-            self.problems.append(Remark(str(self._path), f"the file cannot be read: {error.strerror}"))
-        except UnicodeDecodeError as error:
-            place = self._behind(error.object[: error.start].decode())
-            self.problems.append(Remark(place, "this is not UTF-8 text"))
-        except yaml.reader.ReaderError as error:
-            place = self._behind(content[: error.position])
-            self.problems.append(Remark(place, f"a file of text has no character like {content[error.position]!r}"))
-        except yaml.MarkedYAMLError as error:
-            reason = ", ".join(part for part in (error.context, error.problem) if part)
-            self._refuse(error.problem_mark, f"this is not YAML: {reason}")
-        except RecursionError:
-            self.problems.append(Remark(str(self._path), "the file is nested too deeply"))
-        else:
-            return root
-        return None
 
     def _section(self, node: yaml.Node, section: str) -> None:
         """Read a mapping of keys; an unknown or repeated one is a problem."""
@@ -91,9 +68,15 @@ class ConfigFile:
             self.notices.append(Remark(self._place(key_node.start_mark), f"{shown}: {meaning.notice}"))
         for name, value in meaning.sets.items():
             if name in self._setters:
-                self._refuse(key_node.start_mark, f"{shown} sets {name}, which {self._setters[name]} sets too")
+                other, meant = self._setters[name]
+                if name != "server.host":
+                    self._refuse(key_node.start_mark, f"{shown} sets {name}, which {other} sets too")
+                elif value != meant:
+                    self._refuse(
+                        key_node.start_mark, f"{shown}: all ports have one host, and {other} sets {meant!r} already"
+                    )
                 continue
-            self._setters[name] = origin
+            self._setters[name] = (origin, value)
             try:
                 self.given.append(Given(name, read(SETTINGS[name].parse, value), place, origin))
             except InvalidArgument as error:
@@ -103,12 +86,7 @@ class ConfigFile:
         self.problems.append(Remark(self._place(mark), message))
 
     def _place(self, mark: yaml.Mark | None) -> str:
-        return f"{self._path}:{mark.line + 1}:{mark.column + 1}" if mark else str(self._path)
-
-    def _behind(self, content: str) -> str:
-        """The place of what follows this content."""
-        lines = content.split("\n")
-        return f"{self._path}:{len(lines)}:{len(lines[-1]) + 1}"
+        return place_of(self._path, mark)
 
 
 def _near(written: str, known: dict[str, str]) -> str:

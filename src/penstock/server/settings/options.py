@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.model.config import GIB, MIB, BrokerConfig
 from penstock.model.errors import InvalidArgument
-from penstock.model.options import choice, configure, duration, option, size, text, whole
+from penstock.model.options import choice, configure, duration, option, optional, size, text, whole, yes_or_no
 from penstock.model.units import format_size
 
 
@@ -17,6 +18,26 @@ def _host(value: object) -> str:
     if isinstance(value, str) and value and not set(value) & set(" \t\r\n/"):
         return value
     raise InvalidArgument(f"{value!r} is not a host name or an address such as '127.0.0.1'")
+
+
+def _port(value: object) -> int | None:
+    """A port; `off` for none."""
+    if value in (None, "off") or value is False:  # YAML reads off as False
+        return None
+    try:
+        return whole(0, 65_535)(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error}, or 'off'") from error
+
+
+def _origins(value: object) -> str:
+    """Origins of web pages, with spaces between them."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{value!r} is not text with origins such as 'https://app.example'")
+    for item in value.split():
+        if not re.fullmatch(r"https?://[^\s/*,]+", item):
+            raise InvalidArgument(f"{item!r} is not an origin such as 'https://app.example'")
+    return value
 
 
 def _broker(value: object) -> BrokerConfig:
@@ -38,6 +59,34 @@ class ServerConfig:
     """The address to listen on: only this machine by default, `0.0.0.0` for all of its networks."""
     native_port: int = option(9000, whole(0, 65_535))
     """The port of the native protocol (0: any free port)."""
+    http_port: int | None = option(8080, _port)
+    """The port of HTTP, with the dashboard and the metrics (0: any free port, `off`: none)."""
+    line_port: int | None = option(3000, _port)
+    """The port of the text protocol (0: any free port, `off`: none)."""
+    auth: str = option("off", choice("off", "tokens"))
+    """Who may use the server: everybody who reaches it (`off`), or those with a token (`tokens`)."""
+    insecure: bool = option(False, yes_or_no)  # noqa: FBT003 - a default
+    """Listen on an address that others reach although anybody may use the server."""
+    tls_cert: str | None = option(None, optional(text))
+    """The file of the server's certificate (PEM, with its chain): all ports speak TLS."""
+    tls_key: str | None = option(None, optional(text))
+    """The file of the certificate's private key (PEM)."""
+    tls_client_ca: str | None = option(None, optional(text))
+    """Certificates of authorities (PEM): clients must show a certificate that one of them has signed (mutual TLS)."""
+    max_request_bytes: int = option(64 * MIB, size(1024, 2 * GIB))
+    """The largest body of an HTTP request."""
+    max_line_bytes: int = option(1 * MIB, size(256, 64 * MIB))
+    """The longest line of the text protocol."""
+    rate_limit: int = option(0, whole(0, 1_000_000_000))
+    """Requests a second that one token (without tokens, one address) may send by HTTP and text (0: any number)."""
+    cors_origins: str = option("", _origins)
+    """Origins of other web pages that may use the HTTP port from a browser, with spaces between; none by default."""
+    metrics_topics_max: int = option(200, whole(0, 100_000))
+    """Topics that have metrics of their own; the others are summed up."""
+    otlp_endpoint: str | None = option(None, optional(text))
+    """Where message traces are sent to as OpenTelemetry spans, such as `http://127.0.0.1:4318` (extra `otel`)."""
+    otlp_percent: int = option(100, whole(0, 100))
+    """The share of messages whose traces are sent; those that belong to a sampled trace always are."""
     log_level: str = option("info", choice("debug", "info", "warning", "error"))
     """The least important messages that are logged: `debug`, `info`, `warning` or `error`."""
     log_format: str = option("auto", choice("auto", "text", "json"))
@@ -64,4 +113,8 @@ class ServerConfig:
                 f"server options: max_buffered_bytes ({format_size(config.max_buffered_bytes)}) is less than one "
                 f"request may take: {format_size(config.max_frame_bytes)} (max_frame_bytes)"
             )
+        if (config.tls_cert is None) != (config.tls_key is None):
+            raise InvalidArgument("server options: tls_cert and tls_key go together: give both or none")
+        if config.tls_client_ca is not None and config.tls_cert is None:
+            raise InvalidArgument("server options: tls_client_ca needs tls_cert and tls_key")
         return config

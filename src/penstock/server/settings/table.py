@@ -80,16 +80,20 @@ def _node_id(value: object) -> Meaning:
 
 
 def _http_listener(value: object) -> Meaning:
-    return Meaning(notice=f"there is no HTTP listener yet: nothing listens on {value!r}")
+    return Meaning(_listener("server.http_port", value, ":8080"))
 
 
 def _native_listener(value: object) -> Meaning:
+    return Meaning(_listener("server.native_port", value, ":9000"), "the native protocol listens here, not gRPC")
+
+
+def _listener(port_key: str, value: object, example: str) -> dict[str, str]:
+    """The port of an address, and its host if it names one."""
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not port.isdecimal():
-        raise InvalidArgument(f"{value!r} is not an address such as ':9000' or '127.0.0.1:9000'")
+        raise InvalidArgument(f"{value!r} is not an address such as '{example}' or '127.0.0.1{example}'")
     host = host.removeprefix("[").removesuffix("]")
-    sets = {"server.native_port": port} | ({"server.host": host} if host else {})
-    return Meaning(sets, "the native protocol listens here, not gRPC")
+    return {port_key: port, "server.host": host} if host else {port_key: port}
 
 
 def _replication_factor(value: object) -> Meaning:

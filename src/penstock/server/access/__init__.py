@@ -1,0 +1,1 @@
+"""Who may do what: tokens, scopes, limits of the rate, and TLS."""

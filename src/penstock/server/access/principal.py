@@ -1,0 +1,72 @@
+"""Whoever is at the other end of a connection, and what they may do."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from enum import StrEnum
+
+from penstock.model.errors import Forbidden
+from penstock.model.names import DEAD_LETTERS
+
+
+class Scope(StrEnum):
+    """What a token is for; `admin` includes the others."""
+
+    ADMIN = "admin"
+    PUBLISH = "publish"
+    CONSUME = "consume"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who was let in."""
+
+    name: str
+    scopes: frozenset[Scope]
+    topics: tuple[str, ...] = ("*",)
+    """Patterns of the topics that it is for, as in a shell: `orders.*`."""
+    token: str | None = None
+    """The id of the token that was shown."""
+
+    def require(self, scope: Scope, topic: str | None = None) -> None:
+        """Raise Forbidden unless it may do something of this kind, with this topic if one is given."""
+        if scope is Scope.PUBLISH and topic is not None and topic.endswith(DEAD_LETTERS):
+            scope = Scope.ADMIN  # who publishes could say of what a message is the dead letter
+        if scope not in self.scopes and Scope.ADMIN not in self.scopes:
+            has = ", ".join(sorted(self.scopes)) or "none"
+            raise Forbidden(f"{self.name} may not do this: it takes the scope {scope}, and it has {has}")
+        if topic is not None and not self.sees(topic):
+            raise Forbidden(f"{self.name} may not use the topic {topic!r}: it is for {', '.join(self.topics)}")
+
+    def require_all_topics(self, scope: Scope) -> None:
+        """Raise Forbidden unless it may do something of this kind that is about every topic."""
+        self.require(scope)
+        if not self.sees_all:
+            raise Forbidden(
+                f"{self.name} may not do this: it is about all topics, and it is for {', '.join(self.topics)}"
+            )
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every topic is one of its own."""
+        return "*" in self.topics
+
+    def sees(self, topic: str) -> bool:
+        """Whether a topic, or the topic that these are the dead letters of, is one of its own."""
+        if self.sees_all:
+            return True
+        return any(
+            fnmatch.fnmatchcase(name, pattern)
+            for name in (topic, topic.removesuffix(DEAD_LETTERS))
+            for pattern in self.topics
+        )
+
+    def own_name(self, name: str) -> str:
+        """The name of a stage or of its producer, which belong to no topic: who is for some topics has their own."""
+        return name if self.sees_all else f"{self.name}.{name}"
+
+
+ANYBODY = Principal("anybody", frozenset({Scope.ADMIN}))
+"""Whoever comes to a server that asks for no tokens."""

@@ -1,0 +1,1 @@
+"""The HTTP port: JSON for everybody, metrics, health and the dashboard."""

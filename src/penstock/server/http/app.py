@@ -1,0 +1,74 @@
+"""The routes as one application, with one shape for all errors."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from litestar import Litestar, Request, Response
+from litestar.enums import MediaType
+from litestar.exceptions import HTTPException
+
+from penstock.model.errors import PenstockError
+from penstock.server.http.caller import caller_given
+from penstock.server.http.failures import Problem, encode, headers_of, problem_of
+from penstock.server.http.routes import ROUTES, docs
+
+if TYPE_CHECKING:
+    from penstock.server.services import Services
+
+_log = logging.getLogger("penstock.server")
+_CLIENT_GONE = "client disconnected prematurely"
+"""In the framework's words; nobody hears the reply."""
+
+
+def build_app(services: Services) -> Litestar:
+    """The application of one server."""
+    return Litestar(
+        route_handlers=[*ROUTES, docs.ROUTES],
+        **caller_given(),
+        exception_handlers={PenstockError: _refuse, HTTPException: _refuse_request, Exception: _fail},
+        openapi_config=None,  # see `http.description`
+        request_max_body_size=None,
+        logging_config=None,
+        debug=False,
+    )
+
+
+def _refuse(_: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
+    problem = problem_of(error)
+    if problem.status == 500:
+        _log.exception("a request failed", exc_info=error)
+    return _reply(problem, error)
+
+
+def _refuse_request(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """What the framework found wrong, in our words."""
+    status = error.status_code
+    if status == 404:
+        return _reply(Problem(f"there is nothing at {request.url.path!r:.200}", 404, "see /docs"), error)
+    if status == 405:
+        text = f"{request.method} is not possible at {request.url.path!r:.200}"
+        return _reply(Problem(text, 405, "see /docs for the methods"), error)
+    details = [
+        ": ".join(str(item[name]) for name in ("key", "message") if item.get(name))
+        for item in (error.extra if isinstance(error.extra, list) else [])
+        if isinstance(item, dict)
+    ]
+    text = "; ".join(details) or error.detail
+    if status >= 500 and error.detail != _CLIENT_GONE:
+        _log.error("a request failed: %s", text)
+    return _reply(Problem(text, status, "see /docs for what is allowed"), error)
+
+
+def _fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    _log.exception("a request failed", exc_info=error, extra={"path": request.url.path})
+    return _reply(problem_of(error), error)
+
+
+def _reply(problem: Problem, error: BaseException) -> Response[bytes]:
+    extra = dict(getattr(error, "headers", None) or {})
+    headers = {name.decode(): value.decode() for name, value in headers_of(error, problem.status)}
+    return Response(
+        encode(problem), status_code=problem.status, media_type=MediaType.JSON, headers={**extra, **headers}
+    )

@@ -1,0 +1,72 @@
+"""Whoever sent a request, as the routes see them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.errors import Unauthenticated
+from penstock.server.access.principal import Principal, Scope
+
+if TYPE_CHECKING:
+    from litestar.connection import ASGIConnection
+
+    from penstock.server.http.members import Members
+    from penstock.server.services import Services
+
+CALLER = "penstock_caller"
+"""Where the front puts it among what a request carries along."""
+
+
+class Caller:
+    """What a request may use: everything goes through here, and is allowed or not."""
+
+    __slots__ = ("_receive", "members", "principal", "services")
+
+    def __init__(
+        self, services: Services, members: Members, principal: Principal, receive: Callable[[], Awaitable[Any]]
+    ) -> None:
+        self.services = services
+        self.members = members
+        self.principal = principal
+        self._receive = receive
+
+    async def call(self, operation: str, **arguments: Any) -> Any:
+        """The result of an operation of the broker; arguments that are None are left out."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return await self.services.call(self.principal, operation, **given)
+
+    async def left(self) -> None:
+        """Returns when the client has gone, for requests without a body that wait for something."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody is served any more, or not whoever this is: for streams that stay open."""
+        try:
+            self.services.access.check(self.principal)
+        except Unauthenticated:
+            return True
+        return self.members.stopping
+
+    def require(self, scope: Scope, topic: str | None = None) -> None:
+        """Raise Forbidden unless this is allowed."""
+        self.principal.require(scope, topic)
+
+
+async def provide_caller(request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
+    """The caller of a request, for handlers that ask for it."""
+    caller = request.scope["state"][CALLER]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def caller_given() -> dict[str, Any]:
+    """What an application needs so that its handlers get the caller."""
+    from litestar.di import NamedDependency, Provide  # the framework is loaded after the server has started
+
+    return {
+        "dependencies": {"caller": Provide(provide_caller)},
+        "signature_namespace": {"Caller": NamedDependency[Caller]},  # what handlers mean by it
+    }

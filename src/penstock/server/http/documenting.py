@@ -1,0 +1,90 @@
+"""How routes are described: which errors they may answer with, and bodies that are read by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, Parameter, RequestBody, Schema
+from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
+
+from penstock.server.http.failures import Problem
+from penstock.server.http.schemas import inlined, schemas_of
+
+_MEANINGS = {
+    400: "what was sent cannot be accepted as it is",
+    401: "a token is needed, and none was given or it is not valid",
+    403: "the token is not for this",
+    404: "there is no such thing",
+    405: "not this method",
+    409: "it is there already, in use, or not in the state that this needs",
+    410: "the receipt holds nothing (any more)",
+    413: "too large",
+    415: "not this type of content",
+    429: "too many requests, or a full buffer: try again after Retry-After",
+    503: "the server is stopping, or its disk has failed",
+    507: "the server's disk is full",
+}
+_ALWAYS = (400, 401, 403, 404, 413, 429, 503)
+
+
+def errors(*codes: int) -> Mapping[int, ResponseSpec]:
+    """The errors that a route may answer with, beside those that every route may."""
+    return {
+        code: ResponseSpec(Problem, description=_MEANINGS[code], generate_examples=False)
+        for code in sorted({*_ALWAYS, *codes})
+    }
+
+
+def json_body(body: type[Any], *examples: Any, raw: bool = False) -> RequestBody:
+    """The body of a route that reads it by hand; with `raw`, bytes as they are will do too."""
+    components = schemas_of([body])
+    media = OpenAPIMediaType(
+        schema=inlined(components[body.__name__], components),
+        examples={f"example {number}": Example(value=value) for number, value in enumerate(examples, 1)},
+    )
+    content = {"application/json": media}
+    if raw:
+        octets = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
+        content["application/octet-stream"] = OpenAPIMediaType(schema=octets)
+    return RequestBody(content=content, required=True)
+
+
+def body_of(body: type[Any], *examples: Any) -> type[Operation]:
+    """The description of a route whose body is this, with every limit that is checked, and examples."""
+
+    @dataclass
+    class Described(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = json_body(body, *examples)
+
+    return Described
+
+
+def raw_body(description: str) -> type[Operation]:
+    """The description of a route whose body is taken as it is."""
+
+    @dataclass
+    class Described(Operation):
+        def __post_init__(self) -> None:
+            octets = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
+            content = {"application/octet-stream": OpenAPIMediaType(schema=octets, example="two coffees")}
+            self.request_body = RequestBody(content=content, description=description)
+
+    return Described
+
+
+def query_of(body: type[Any], *names: str) -> list[Parameter]:
+    """Fields of a body as parameters, for when the body itself is sent raw."""
+    fields = schemas_of([body])[body.__name__]["properties"]
+    return [
+        Parameter(
+            name=name,
+            param_in="query",
+            schema=fields[name],
+            description=f"With a raw body. {fields[name].get('description', '')}".strip(),
+        )
+        for name in names
+    ]

@@ -1,0 +1,138 @@
+"""The express lane: small plain publishes, from the parser to the broker and back with nothing in between.
+
+Where something is special about a request, such as a large or chunked body or an origin, it goes the usual way, through
+ASGI, and the same functions are called there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from penstock.model.errors import PenstockError
+from penstock.server.http.failures import encode, headers_of, problem_of
+from penstock.server.http.publishing import publish_message, read_message
+
+if TYPE_CHECKING:
+    from penstock.server.http.connection import Connection
+    from penstock.server.http.front import Front
+    from penstock.server.services import Services
+
+_BODY_BYTES_MAX = 64 << 10
+_PREFIXES = (b"/v1/topics/", b"/topics/")
+_SUFFIX = b"/publish"
+_SPECIAL = frozenset({b"origin", b"transfer-encoding", b"upgrade", b"sec-fetch-site"})
+
+
+class _Nobody:
+    """Whom uvicorn tells that a request has ended: nobody waits for it here."""
+
+    def set(self) -> None:
+        pass
+
+
+_NOBODY = _Nobody()
+
+
+class PlainPublish:
+    """A request in the lane; uvicorn takes it for one of its own."""
+
+    __slots__ = (
+        *("body", "connection", "disconnected", "headers", "keep_alive", "message_event", "more_body", "path", "query"),
+        *("response_complete", "response_started", "started_s", "topic"),
+    )
+
+    def __init__(
+        self, connection: Connection, headers: dict[bytes, bytes], topic: str, path: str, query: bytes
+    ) -> None:
+        self.connection = connection
+        self.headers = headers
+        self.topic, self.path, self.query = topic, path, query
+        self.keep_alive = True
+        self.body = bytearray()
+        self.more_body = True
+        self.response_started = self.response_complete = self.disconnected = False
+        self.message_event: Any = _NOBODY
+        self.started_s = perf_counter()
+
+
+class ExpressLane:
+    """Publishes what comes through the lane, on all connections of the port."""
+
+    def __init__(self, services: Services, front: Front) -> None:
+        self._services = services
+        self._front = front
+        self._heads: dict[int, bytes] = {}
+        self._guards = b"".join(b"%b: %b\r\n" % pair for pair in front.guards)
+        self._date = b""
+        self.under_way = 0
+
+    def set_date(self, date: bytes) -> None:
+        """The date of the replies of the next second."""
+        self._date = b"date: " + date + b"\r\n"
+        self._heads.clear()
+
+    def enter(self, connection: Connection) -> PlainPublish | None:
+        """A request whose head was read, if it may take the lane."""
+        path, _, query = connection.url.partition(b"?")
+        if not path.endswith(_SUFFIX) or not path.startswith(_PREFIXES) or b"%" in path:
+            return None
+        topic = path[path.index(b"topics/") + 7 : -len(_SUFFIX)]
+        headers = dict(connection.headers)
+        length = headers.get(b"content-length", b"")
+        if b"/" in topic or not length.isdigit() or int(length) > _BODY_BYTES_MAX or not _SPECIAL.isdisjoint(headers):
+            return None
+        version = connection.parser.get_http_version()
+        request = PlainPublish(connection, headers, topic.decode("latin-1"), path.decode("latin-1"), query)
+        request.keep_alive = version != "1.0" and connection.parser.should_keep_alive()
+        return request
+
+    def publish(self, request: PlainPublish) -> None:
+        """Its body is there: publish it, and reply when it is durable."""
+        request.more_body = False
+        connection, services = request.connection, self._services
+        client = connection.client
+        try:
+            principal = self._front.admit(request.path, request.headers, client[0] if client else "?")
+            message = read_message(bytes(request.body), request.query, connection.headers)
+            reply, commit = publish_message(services, principal, request.topic, message)
+        except Exception as error:  # noqa: BLE001 - whoever asked hears of it
+            self._refuse(request, error)
+            return
+        self.under_way += 1
+        services.commits.when_done(commit, partial(self._committed, request, reply))
+
+    def _committed(self, request: PlainPublish, reply: bytes, error: PenstockError | None) -> None:
+        self.under_way -= 1
+        if error is None:
+            self._reply(request, 200, reply)
+        else:
+            self._refuse(request, error)
+
+    def _refuse(self, request: PlainPublish, error: Exception) -> None:
+        problem = problem_of(error)
+        self._front.log_fault(problem, error)
+        more = b"".join(b"%b: %b\r\n" % pair for pair in headers_of(error, problem.status))
+        self._reply(request, problem.status, encode(problem), more)
+
+    def _reply(self, request: PlainPublish, status: int, body: bytes, more: bytes = b"") -> None:
+        connection = request.connection
+        seconds = perf_counter() - request.started_s
+        self._services.metrics.request("http", "publish", seconds, status != 200)
+        request.response_started = request.response_complete = True
+        transport = connection.transport
+        if not request.disconnected and not transport.is_closing():
+            head = self._heads.get(status) or self._head(status)
+            close = b"" if request.keep_alive else b"connection: close\r\n"
+            transport.write(b"%b%b%bcontent-length: %d\r\n\r\n%b" % (head, more, close, len(body), body))
+            if not request.keep_alive:
+                transport.close()
+        connection.on_response_complete()
+
+    def _head(self, status: int) -> bytes:
+        fixed = b"content-type: application/json\r\n"
+        head = self._heads[status] = STATUS_LINE[status] + self._date + self._guards + fixed
+        return head

@@ -1,0 +1,264 @@
+"""What every HTTP request passes first: where it is from, who sent it, how large it is, and which way it goes."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from uvicorn.protocols.utils import ClientDisconnected
+
+from penstock.model.errors import BrokerClosed, Forbidden, PenstockError
+from penstock.server.access.principal import ANYBODY, Principal
+from penstock.server.access.rates import rate_key
+from penstock.server.http.caller import CALLER, Caller
+from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
+from penstock.server.http.intake import Event, Incoming, Intake, Receive
+from penstock.server.http.publishing import publish_batch, publish_one
+
+if TYPE_CHECKING:
+    from penstock.server.http.members import Members
+    from penstock.server.services import Services
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[Event], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_log = logging.getLogger("penstock.server")
+COOKIE = b"penstock_token"
+_JSON = (b"content-type", b"application/json")
+_UNVERSIONED = frozenset({"topics", "groups", "messages", "delay", "priority", "rebalance", "reliability", "traces"})
+_OPEN = frozenset({"/", "/health", "/healthz", "/livez", "/readyz", "/version", "/favicon.ico", "/v1/login"})
+"""What needs no token: it tells nothing but that the server is there."""
+_OPEN_BELOW = ("/ui/", "/docs")
+_POLICY = (
+    b"default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"frame-ancestors 'none'; base-uri 'none'; form-action 'self'; object-src 'none'"
+)
+_GUARDS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", _POLICY),
+    (b"cache-control", b"no-store"),
+]
+_OPEN_BYTES_MAX = 64 << 10  # what somebody without a token may send
+_STARTED = "penstock_started"
+_EXPRESS = {"publish": publish_one, "messages": publish_batch}
+
+
+class Front:
+    """The outermost application: what it lets through goes to publishing, or to the framework's routes."""
+
+    def __init__(self, services: Services, members: Members, app: Callable[[], Awaitable[App]]) -> None:
+        self._services = services
+        self._members = members
+        self._app = app
+        self._intake = Intake(services.config)
+        self._origins = frozenset(services.config.cors_origins.split())
+        self._asks = services.config.auth != "off"
+        self._only_local = not self._asks and not services.config.insecure
+        secure = [(b"strict-transport-security", b"max-age=31536000")] if services.tls is not None else []
+        self.guards = [*_GUARDS, *secure]
+        """Headers that every reply has, and that keep browsers from doing what they should not."""
+        self.stopping = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request or a WebSocket."""
+        kind = scope["type"]
+        if kind not in ("http", "websocket"):
+            return
+        path = scope["path"]
+        if path[1:].partition("/")[0] in _UNVERSIONED:
+            path = scope["path"] = f"/v1{path}"
+            scope["raw_path"] = b"/v1" + scope["raw_path"]
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        started_s, operation, failed = perf_counter(), "refused", True
+        incoming: Incoming | None = None
+        try:
+            method = scope.get("method", "GET")
+            if method == "OPTIONS" and headers.get(b"origin", b"").decode("latin-1") in self._origins:
+                await self._preflight(headers, send)
+                return
+            client = scope.get("client")
+            principal = self.admit(path, headers, client[0] if client else "?")
+            if kind == "http":
+                limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else None
+                incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
+                receive = incoming.receive
+            if incoming is not None and method == "POST" and path.startswith("/v1/topics/"):
+                _, _, _, topic, action = [*path.split("/", 4), "", ""][:5]
+                handler = _EXPRESS.get(action)
+                if handler is not None:
+                    operation = action
+                    body = await incoming.read()
+                    reply = await handler(
+                        self._services, principal, topic, body, scope["query_string"], scope["headers"]
+                    )
+                    failed = False
+                    await self._answer(send, headers, 200, [_JSON], reply)
+                    return
+            operation, failed = await self._go_on(scope, receive, send, headers, principal)
+        except Exception as error:
+            if scope.get(_STARTED) or isinstance(error, ClientDisconnected):
+                raise  # a reply that has begun cannot be taken back: the connection is closed
+            await self._refuse(kind, send, headers, error)
+        finally:
+            if incoming is not None:
+                incoming.let_go()
+            self._services.metrics.request("http", operation, perf_counter() - started_s, failed)
+
+    async def _go_on(
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], principal: Principal
+    ) -> tuple[str, bool]:
+        """Leave it to the framework; what it was, and whether it failed."""
+        status = 0
+        extra = self._headers(headers)
+
+        async def sending(event: Event) -> None:
+            nonlocal status
+            if event["type"] == "http.response.start":
+                status, scope[_STARTED] = event["status"], True
+                has = {name for name, _ in event["headers"]}
+                event["headers"] = [*event["headers"], *(pair for pair in extra if pair[0] not in has)]
+            await send(event)
+
+        scope.setdefault("state", {})[CALLER] = Caller(self._services, self._members, principal, receive)
+        app = await self._app()
+        await app(scope, receive, sending)
+        handler = scope.get("route_handler")
+        return getattr(handler, "handler_name", "unknown"), status >= 400
+
+    # Who, and from where.
+
+    def admit(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
+        """Whoever sent a request, if it may come in."""
+        self._check_place(headers, path)
+        return self._principal(path, headers, peer)
+
+    def _check_place(self, headers: dict[bytes, bytes], path: str) -> None:
+        """Raise Forbidden for what a web page of somebody else made a browser send.
+
+        Reading is refused to it as well, for whoever receives a message takes it away from others.
+        """
+        if self.stopping:
+            raise BrokerClosed("the server is stopping")
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._only_local and not _is_plain_host(host):
+            raise Forbidden(
+                f"a server without tokens does not answer to the name {host!r:.80}: use its address or localhost, "
+                "have it ask for tokens (auth: tokens), or start it with --insecure"
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin:
+            if origin not in self._origins and origin.partition("://")[2] != host:
+                raise Forbidden(f"pages of {origin!r:.80} may not use this server (cors_origins)")
+        elif headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not is_open(path):
+            raise Forbidden("pages of other servers may not use this one (cors_origins)")
+
+    def _principal(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
+        """Who sent the request; raises Unauthenticated, or Overloaded if they sent too many."""
+        rates = self._services.rates
+        if is_open(path) or not self._asks:
+            principal = NOBODY if self._asks else ANYBODY
+        else:
+            try:
+                principal = self._services.access.authenticate(_secret_of(headers))
+            except PenstockError:
+                rates.take(rate_key(NOBODY, peer))
+                raise
+        if rates.limited:
+            rates.take(rate_key(principal, peer))
+        return principal
+
+    # Replies.
+
+    @staticmethod
+    def log_fault(problem: Problem, error: Exception) -> None:
+        """Tell whoever runs the server of what is a fault of ours."""
+        if problem.status == 500:
+            _log.exception("a request failed", exc_info=error)
+
+    async def _refuse(self, kind: str, send: Send, headers: dict[bytes, bytes], error: Exception) -> None:
+        problem = problem_of(error)
+        self.log_fault(problem, error)
+        if kind == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": close_reason(problem.error)})
+            return
+        more = [*headers_of(error, problem.status), _JSON]
+        if b"expect" in headers:
+            more.append((b"connection", b"close"))  # the body was not asked for, and may come or not
+        await self._answer(send, headers, problem.status, more, encode(problem))
+
+    async def _answer(
+        self,
+        send: Send,
+        headers: dict[bytes, bytes],
+        status: int,
+        more: list[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> None:
+        length = (b"content-length", str(len(body)).encode())
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [*self._headers(headers), *more, length]}
+        )
+        await send({"type": "http.response.body", "body": body})
+
+    async def _preflight(self, headers: dict[bytes, bytes], send: Send) -> None:
+        """A browser asks whether a page of another origin may send a request."""
+        allowed = [
+            (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
+            (b"access-control-allow-headers", b"authorization, content-type"),
+            (b"access-control-max-age", b"600"),
+        ]
+        await self._answer(send, headers, 204, allowed, b"")
+
+    def _headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """The headers of every reply."""
+        found = list(self.guards)
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1") in self._origins:
+            found += [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+        return found
+
+
+NOBODY = Principal("nobody", frozenset())
+"""Whoever asks for what needs no token."""
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no token."""
+    return path in _OPEN or path.startswith(_OPEN_BELOW)
+
+
+def _secret_of(headers: dict[bytes, bytes]) -> str | None:
+    """The token that a request carries: in its header, or in the cookie of the dashboard."""
+    kind, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    if kind.lower() == b"bearer":
+        return secret.strip().decode("latin-1")
+    for part in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = part.strip().partition(b"=")
+        if name == COOKIE:
+            return value.decode("latin-1")
+    return None
+
+
+@lru_cache(1000)
+def _is_plain_host(host: str) -> bool:
+    """Whether a Host header is an address or localhost: no name that somebody else could point here."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if not name or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,76 @@
+"""The bodies of requests: each within its limit, and all together within what the server may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
+from penstock.model.units import format_size
+
+if TYPE_CHECKING:
+    from penstock.server.settings.options import ServerConfig
+
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+
+
+class Intake:
+    """What the requests that are under way hold in memory."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.limit = config.max_request_bytes
+        self.limit_of_all = config.max_buffered_bytes
+        self.held_bytes = 0
+
+
+class Incoming:
+    """The body of one request."""
+
+    __slots__ = ("_held_bytes", "_intake", "_limit", "_receive")
+
+    def __init__(self, intake: Intake, length: bytes, receive: Receive, limit: int | None = None) -> None:
+        """Raises LimitExceeded where `length`, the request's own word, is more than it may be."""
+        self._intake = intake
+        self._receive = receive
+        self._limit = intake.limit if limit is None else min(limit, intake.limit)
+        self._held_bytes = 0
+        if length.isdigit():
+            self._check(int(length))
+
+    async def receive(self) -> Event:
+        """The next part of it, or what comes behind it."""
+        event = await self._receive()
+        size = len(event.get("body", b""))
+        if size:
+            self._held_bytes += size
+            self._intake.held_bytes += size
+            self._check(self._held_bytes)
+            if self._intake.held_bytes > self._intake.limit_of_all:
+                raise Overloaded("too many large requests are under way at once (max_buffered_bytes): try later")
+        return event
+
+    async def read(self) -> bytes:
+        """All of it; raises InvalidArgument when the client goes in the middle."""
+        event = await self.receive()
+        body: bytes = event.get("body", b"")
+        if event["type"] == "http.request" and not event.get("more_body"):
+            return body
+        parts = [body]
+        while event["type"] == "http.request" and event.get("more_body"):
+            event = await self.receive()
+            parts.append(event.get("body", b""))
+        if event["type"] != "http.request":
+            raise InvalidArgument("the connection ended before the body did")
+        return b"".join(parts)
+
+    def let_go(self) -> None:
+        """It is not needed any more."""
+        self._intake.held_bytes -= self._held_bytes
+        self._held_bytes = 0
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            raise LimitExceeded(
+                f"the body has {format_size(size)} or more; the limit is {format_size(self._limit)} (max_request_bytes)"
+            )

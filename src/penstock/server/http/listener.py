@@ -1,0 +1,132 @@
+"""The HTTP port: uvicorn's protocol on the broker's own event loop, within the limits of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import formatdate
+from typing import TYPE_CHECKING, cast
+
+from uvicorn.config import Config
+
+from penstock.server.access.tls import listen_options
+from penstock.server.http.connection import Connection, ConnectionState, WebSocketConnection
+from penstock.server.http.express import ExpressLane
+from penstock.server.http.front import App, Front
+from penstock.server.http.members import Members
+
+if TYPE_CHECKING:
+    from penstock.server.services import Services
+
+_BACKLOG = 1024
+_CLOSING_S = 0.2
+_WEBSOCKET_BYTES_MAX = 1 << 20
+
+
+class HttpListener:
+    """Accepts connections, keeps them within limits, and lets them go in order."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = services.loop
+        self._limit = services.config.max_connections
+        self._idle_s = services.config.idle_timeout
+        self.members = Members(services)
+        self._front = Front(services, self.members, self._app)
+        self._config = Config(
+            self._front,
+            http=Connection,
+            ws=WebSocketConnection,
+            ws_max_size=_WEBSOCKET_BYTES_MAX,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=max(1, int(self._idle_s)),
+        )
+        self._config.load()
+        self._lane = ExpressLane(services, self._front)
+        self.state = ConnectionState(self._opened, self._gone, self._lane)
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._building: asyncio.Future[App]
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self.state.connections)
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; where."""
+        config = self._services.config
+        self._server = await self._loop.create_server(
+            self._connection, config.host, config.http_port, backlog=_BACKLOG, **listen_options(self._services.tls)
+        )
+        self._building = self._loop.run_in_executor(None, _build, self._services)
+        self.members.start()
+        self._tick()
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def _app(self) -> App:
+        """The routes: they are made when the server listens already, for the framework takes its time."""
+        return self._building.result() if self._building.done() else await asyncio.shield(self._building)
+
+    def _connection(self) -> Connection:
+        return Connection(self._config, self.state, {}, self._loop)
+
+    def _opened(self) -> bool:
+        """A client came; whether it may stay."""
+        self._services.metrics.connection_opened("http")
+        return len(self.state.connections) <= self._limit
+
+    def _gone(self) -> None:
+        """A client went."""
+        self._services.metrics.connection_closed("http")
+
+    def _tick(self) -> None:
+        """Keep the date of replies, and close connections on which a request is not finished for too long."""
+        date = formatdate(time.time(), usegmt=True).encode()
+        self.state.default_headers = [(b"date", date)]
+        self._lane.set_date(date)
+        now_s = self._loop.time()
+        for connection in list(self.state.connections):
+            if isinstance(connection, Connection) and connection.is_unfinished_since(now_s - self._idle_s):
+                connection.transport.close()
+        self._timer = self._loop.call_later(1.0, self._tick)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take nothing new, answer what is under way, give leases back."""
+        self._front.stopping = True
+        if self._server is not None:
+            self._server.close()
+        self.members.stop_waiting()
+        for connection in list(self.state.connections):
+            connection.shutdown()
+        deadline_s = self._loop.time() + grace_s
+        while (self.state.tasks or self._lane.under_way) and self._loop.time() < deadline_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        for connection in list(self.state.connections):
+            connection.transport.close()
+        await self._wait_for_end(max(deadline_s, self._loop.time() + _CLOSING_S))
+        for connection in list(self.state.connections):
+            connection.transport.abort()
+        await self._wait_for_end(self._loop.time() + _CLOSING_S)
+        for task in list(self.state.tasks):
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.members.close()
+        await asyncio.wait([self._building])
+
+    async def _wait_for_end(self, deadline_s: float) -> None:
+        """Wait until nobody is connected and nothing is done for anybody, or until a time."""
+        while (self.state.connections or self.state.tasks) and self._loop.time() < deadline_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def _build(services: Services) -> App:
+    from penstock.server.http.app import build_app
+
+    return cast("App", build_app(services))

@@ -1,0 +1,293 @@
+"""Consumers of clients that keep no connection: they are known by an id, and forgotten when nobody asks for long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
+from penstock.delivery.offsets import Offsets
+from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost, Overloaded, PenstockError
+from penstock.model.message import MessageId
+from penstock.model.options import duration
+from penstock.model.units import Duration, Time
+
+if TYPE_CHECKING:
+    from penstock.broker.delivered import Leased
+    from penstock.server.services import Services
+
+_MEMBERS_MAX = 100_000
+_SWEEP_S = 1.0
+_SHARED_IDLE_S = 60.0
+_SHARED_IN_FLIGHT = 1_000_000
+SESSION_S = 30.0
+_LEASE = re.compile(r"[0-9a-f]{1,16}")
+
+
+Receipt = tuple[str, MessageId, int]
+"""The member, the message and the lease that a receipt names."""
+
+
+class Member:
+    """A consumer that is asked for by its id."""
+
+    __slots__ = ("consumer", "consuming", "heard_s", "id", "session_s", "shared", "topics", "waiting")
+
+    def __init__(
+        self, consumer: AsyncConsumer, topics: tuple[str, ...], session_s: float, now_s: float, *, shared: bool
+    ) -> None:
+        self.id = secrets.token_hex(8)
+        self.consumer = consumer
+        self.consuming = consumer._consuming  # noqa: SLF001 - which knows its leases by their numbers
+        self.topics = topics
+        self.session_s = session_s
+        self.shared = shared
+        self.heard_s = now_s
+        self.waiting = 0  # requests that are under way
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it cannot get messages any more, for a topic of it was deleted."""
+        seats = self.consuming.seats
+        return any(delivery.topic.deleting or delivery.topic.delivery is not delivery for delivery, _ in seats)
+
+    def receipt(self, message: AsyncDelivery) -> str:
+        """What names this delivery, for whoever settles it."""
+        return f"{self.id}:{message.receipt}"
+
+
+class Held(NamedTuple):
+    """What a member holds of a topic, by some receipts."""
+
+    member: Member
+    leased: Leased
+    receipts: list[str]
+
+
+class Members:
+    """All consumers of the HTTP port."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = services.loop
+        self._by_id: dict[str, Member] = {}
+        self._shared: dict[tuple[str, str], asyncio.Task[Member]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nobody is served any more."""
+        return self._stopped.is_set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until the server stops."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+
+    def start(self) -> None:
+        """Begin to forget those who are not heard of."""
+        self._timer = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    async def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        mode: str = "shared",
+        name: str | None = None,
+        max_in_flight: int = 1000,
+        visibility_timeout: Duration | None = None,
+        session_timeout: Duration = SESSION_S,
+        start: str | Time = "earliest",
+        shared: bool = False,
+    ) -> Member:
+        """A new member of a group."""
+        if len(self._by_id) >= _MEMBERS_MAX:
+            raise Overloaded(f"there are {_MEMBERS_MAX:,} members already: try later")
+        session_s = duration(1.0)(session_timeout)
+        consumer = await self._services.awaited.consumer(
+            list(topics),
+            group,
+            mode=mode,
+            max_in_flight=max_in_flight,
+            visibility_timeout=visibility_timeout,
+            start=start,
+            session_timeout=session_s,
+            name=name,
+        )
+        member = Member(consumer, tuple(topics), session_s, self._loop.time(), shared=shared)
+        self._by_id[member.id] = member
+        return member
+
+    async def of_group(self, topic: str, group: str) -> Member:
+        """The member that all share who receive for a group without having joined it."""
+        making = self._shared.get((topic, group))
+        if making is not None and making.done():
+            member = None if making.exception() else making.result()
+            if member is not None and member.is_void:
+                self._forget(member)
+            if member is None or member.id not in self._by_id:
+                making = None
+        if making is None:
+            making = self._shared[topic, group] = self._loop.create_task(
+                self.join([topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True)
+            )
+        try:
+            return await asyncio.shield(making)
+        except BaseException:
+            if making.done() and self._shared.get((topic, group)) is making:
+                del self._shared[topic, group]
+            raise
+
+    def find(self, group: str, member_id: str, sees: Callable[[str], bool]) -> Member:
+        """A member that joined, for somebody who sees all of its topics."""
+        member = self._by_id.get(member_id)
+        known = member is not None and not member.shared and member.consumer.group == group
+        if member is None or not known or not all(map(sees, member.topics)):
+            raise ConsumerNotFound(f"the group {group!r} has no member {member_id!r:.80} (any more)")
+        member.heard_s = self._loop.time()
+        return member
+
+    async def receive(
+        self,
+        member: Member,
+        wanted: int,
+        wait_s: float,
+        left: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        visibility_timeout: Duration | None = None,
+    ) -> list[AsyncDelivery]:
+        """Messages for a member; nothing when the server stops, or when whoever waits has `left`."""
+        take = partial(member.consumer.receive, wanted, visibility_timeout=visibility_timeout)
+        member.heard_s = self._loop.time()
+        found = await take(0)
+        if found or wait_s <= 0 or self.stopping:
+            return found
+        receiving = self._loop.create_task(take(wait_s))
+        ends = [receiving, self._loop.create_task(self._stopped.wait())]
+        if left is not None:
+            ends.append(self._loop.create_task(left()))
+        member.waiting += 1
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                return []
+            found = receiving.result()
+            if len(ends) > 2 and ends[2].done():  # nobody is there any more to hear of them
+                await member.consumer.release(found)
+                return []
+            return found
+        finally:
+            member.waiting -= 1
+            member.heard_s = self._loop.time()
+            for task in ends:
+                task.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)  # what was taken meanwhile is given back
+
+    def held(self, receipts: Iterable[tuple[str, Receipt]]) -> tuple[list[Held], list[str]]:
+        """What receipts name, which were parsed, by member and topic; and the receipts of members that are gone.
+
+        Receipts of two deliveries of one message are apart, so that it can be told which of them holds it.
+        """
+        wanted: dict[tuple[str, str, int], tuple[list[str], dict[tuple[str, int, int], Offsets]]] = {}
+        turns: Counter[tuple[str, MessageId]] = Counter()
+        unknown: list[str] = []
+        for receipt, (member_id, identity, lease) in receipts:
+            if member_id not in self._by_id:
+                unknown.append(receipt)
+                continue
+            turn = turns[member_id, identity]
+            turns[member_id, identity] += 1
+            named, by_lease = wanted.setdefault((member_id, identity.topic, turn), ([], {}))
+            named.append(receipt)
+            by_lease.setdefault((identity.topic, identity.partition, lease), Offsets()).add(identity.offset)
+        found: list[Held] = []
+        for (member_id, _, _), (named, by_lease) in wanted.items():
+            member = self._by_id[member_id]
+            member.heard_s = self._loop.time()
+            leased = member.consuming.find_leased((*place, offsets) for place, offsets in by_lease.items())
+            found.append(Held(member, leased, named))
+        return found, unknown
+
+    async def leave(self, member: Member) -> None:
+        """A member goes, and gives back what it holds."""
+        self._drop(member)
+        await member.consumer.close()
+
+    async def leave_idle(self, topic: str, group: str) -> None:
+        """Have the member that all share leave, unless something is held or waited for through it."""
+        making = self._shared.get((topic, group))
+        if making is None or not making.done() or making.exception():
+            return
+        member = making.result()
+        if not member.waiting and not member.consuming.in_flight:
+            await self.leave(member)
+
+    def stop_waiting(self) -> None:
+        """End all requests that wait for messages: they are answered with what there is."""
+        self._stopped.set()
+
+    async def close(self) -> None:
+        """Let everybody go."""
+        if self._timer is not None:
+            self._timer.cancel()
+        members = list(self._by_id.values())
+        for member in members:
+            with contextlib.suppress(PenstockError):
+                await self.leave(member)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _sweep(self) -> None:
+        """Forget those who were not heard of; a shared one goes when nothing is held through it."""
+        now_s = self._loop.time()
+        for member in list(self._by_id.values()):
+            if member.waiting or now_s - member.heard_s < member.session_s:
+                continue
+            if member.shared and member.consuming.in_flight:
+                continue
+            self._forget(member)
+        self._timer = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def _drop(self, member: Member) -> None:
+        self._by_id.pop(member.id, None)
+        place = member.topics[0], member.consumer.group
+        making = self._shared.get(place)
+        if member.shared and making is not None and making.done() and making.result() is member:
+            del self._shared[place]
+
+    def _forget(self, member: Member) -> None:
+        self._drop(member)
+        task = self._loop.create_task(self._close(member))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @staticmethod
+    async def _close(member: Member) -> None:
+        with contextlib.suppress(PenstockError):
+            await member.consumer.close()
+
+
+def parse_receipt(receipt: str) -> Receipt:
+    """The member, the message and the lease that a receipt names."""
+    member_id, colon, rest = receipt.partition(":")
+    identity, at, lease = rest.rpartition("@")
+    if not (colon and at and member_id and _LEASE.fullmatch(lease)):
+        raise InvalidArgument(f"{receipt!r:.80} is not a receipt handle")
+    return member_id, MessageId.parse(identity), int(lease, 16)
+
+
+def lost_receipts(receipts: Sequence[str], lost: LeaseLost) -> list[str]:
+    """Those of the receipts that were about messages which are not held."""
+    ids = set(map(str, lost.ids))
+    return [receipt for receipt in receipts if str(parse_receipt(receipt)[1]) in ids]

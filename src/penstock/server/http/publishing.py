@@ -1,0 +1,171 @@
+"""Publishing by HTTP, from the body of a request to that of its reply.
+
+It stands beside the framework and not in it: these two requests are the busy ones, and Litestar would take most of
+their time (see decision 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.intake import check_message, check_messages, check_producer
+from penstock.model.message import Message
+from penstock.model.units import to_datetime
+from penstock.server.access.principal import Principal, Scope
+from penstock.server.http.bodies import NewMessage, NewMessages, Published, Result, Results
+
+if TYPE_CHECKING:
+    from penstock.journal import Commit
+    from penstock.model.batch import Batch
+    from penstock.model.config import BrokerConfig
+    from penstock.model.intake import Intake
+    from penstock.model.message import MessageIds
+    from penstock.server.services import Services
+
+Headers = Iterable[tuple[bytes, bytes]]
+Body = TypeVar("Body")
+Done = TypeVar("Done")
+RAW = b"application/octet-stream"
+HEADER_PREFIX = b"x-penstock-header-"
+_HERE_BYTES_MAX = 256 << 10
+RAW_OPTIONS = ("key", "priority", "delay", "deliver_at", "partition", "dedupe_id", "expires_in")
+
+_decode_one = msgspec.json.Decoder(NewMessage).decode
+_decode_many = msgspec.json.Decoder(NewMessages).decode
+_encode = msgspec.json.Encoder().encode
+
+
+async def publish_one(
+    services: Services, principal: Principal, topic: str, body: bytes, query: bytes, headers: Headers
+) -> bytes:
+    """Publish the message of a request; the reply, once it is durable."""
+    principal.require(Scope.PUBLISH, topic)
+    message = await _do(services, body, partial(read_message, body, query, headers))
+    reply, commit = publish_message(services, principal, topic, message)
+    if commit is not None:
+        if not commit.done:
+            await services.commits.of(commit)
+        if commit.failed:
+            commit.result()
+    return reply
+
+
+def read_message(body: bytes, query: bytes, headers: Headers) -> Message:
+    """The message of a request."""
+    return _raw_message(body, query, headers) if _is_raw(headers) else _read(_decode_one, body).message()
+
+
+def publish_message(
+    services: Services, principal: Principal, topic: str, message: Message
+) -> tuple[bytes, Commit | None]:
+    """Publish it; the reply, to be sent once the commit is done."""
+    principal.require(Scope.PUBLISH, topic)
+    engine = services.engine
+    now_us = engine.clock.wall_us()
+    single = check_message(message, engine.config, now_us)
+    identity, commit = engine.publish_single(topic, single, message.partition, now_us)
+    due_us = single.deliver_at_us
+    place = (identity.topic, identity.partition, identity.offset)
+    due_at = to_datetime(due_us) if due_us else None
+    return _encode(Published(str(identity), *place, single.priority, bool(due_us), due_at)), commit
+
+
+async def publish_batch(
+    services: Services, principal: Principal, topic: str, body: bytes, query: bytes, headers: Headers
+) -> bytes:
+    """Publish the batch of a request; the reply, once it is durable."""
+    principal.require(Scope.PUBLISH, topic)
+    if _is_raw(headers):
+        raise InvalidArgument('a batch is JSON: {"messages": [{"value": "…"}]}')
+    engine = services.engine
+    now_us = engine.clock.wall_us()
+    intake, producer, sequence = await _do(services, body, partial(_read_batch, engine.config, body, now_us))
+    check_producer(intake.batch, producer, sequence)
+    ids, commit = engine.publish_intake(topic, intake, now_us)
+    if commit is not None:
+        if not commit.done:
+            await services.commits.of(commit)
+        commit.result()
+    return await _do(services, body, partial(_write_results, intake.batch, ids))
+
+
+async def _do(services: Services, body: bytes, work: Callable[[], Done]) -> Done:
+    """Do what takes long with a large body in a thread: the event loop goes on meanwhile."""
+    return work() if len(body) <= _HERE_BYTES_MAX else await services.workers.run(work)
+
+
+def _read_batch(config: BrokerConfig, body: bytes, now_us: int) -> tuple[Intake, str | None, int | None]:
+    request = _read(_decode_many, body)
+    messages = [new.message(request.encoding) for new in request.messages]
+    return check_messages(messages, config, now_us), request.producer, request.sequence
+
+
+def _write_results(batch: Batch, ids: MessageIds) -> bytes:
+    places = ids.places or [(run.partition, run.base + place) for run in ids.runs for place in range(run.count)]
+    priorities: Iterable[int] = batch.priorities or [batch.priority] * len(places)
+    if batch.deliver_at is None:
+        results = [Result(*place, priority) for place, priority in zip(places, priorities, strict=True)]
+    else:
+        results = [
+            Result(*place, priority, bool(due_us), to_datetime(due_us) if due_us else None)
+            for place, priority, due_us in zip(places, priorities, batch.deliver_at, strict=True)
+        ]
+    return _encode(Results(results, len(results)))
+
+
+def _read(decode: Callable[[bytes], Body], body: bytes) -> Body:
+    """The body of a request, checked."""
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"the body: {error}") from error
+
+
+def _is_raw(headers: Headers) -> bool:
+    return any(name == b"content-type" and value.lower().startswith(RAW) for name, value in headers)
+
+
+def _raw_message(body: bytes, query: bytes, headers: Headers) -> Message:
+    """A message whose value is the body as it is; the rest is in the query and in headers."""
+    options: dict[str, str] = {}
+    try:
+        given = parse_qsl(query.decode(), keep_blank_values=True, strict_parsing=bool(query), errors="strict")
+    except ValueError as error:
+        raise InvalidArgument(f"the query cannot be read: {error}") from error
+    for name, text in given:
+        if name not in RAW_OPTIONS or name in options:
+            raise InvalidArgument(f"the query: {name!r:.80} is not one of {', '.join(RAW_OPTIONS)}, each at most once")
+        options[name] = text
+    own = {
+        name[len(HEADER_PREFIX) :].decode("latin-1"): value.decode("latin-1")
+        for name, value in headers
+        if name.startswith(HEADER_PREFIX)
+    }
+    return Message(
+        body,
+        options.get("key"),
+        own or None,
+        _number(options.get("priority", "normal")) or 0,
+        _number(options.get("delay")),
+        options.get("deliver_at"),
+        _whole("partition", options.get("partition")),
+        options.get("dedupe_id"),
+        _number(options.get("expires_in")),
+    )
+
+
+def _number(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else text
+
+
+def _whole(what: str, text: str | None) -> int | None:
+    number = _number(text)
+    if isinstance(number, str):
+        raise InvalidArgument(f"{what}: {number!r:.80} is not a whole number")
+    return number

@@ -1,0 +1,61 @@
+"""The routes, one file for each thing that they are about."""
+
+from __future__ import annotations
+
+from penstock.server.http.routes import (
+    access,
+    dead_letters,
+    delayed,
+    groups,
+    health,
+    overview,
+    pages,
+    pipelines,
+    publishing,
+    push,
+    queues,
+    reading,
+    receiving,
+    schedules,
+    stats,
+    topics,
+    traces,
+    websockets,
+)
+
+TAGS = {
+    "topics": "Make, list, change and delete topics.",
+    "publishing": "Publish messages, one or thousands at a time.",
+    "reading": "Read the log by offset and time, also what was acked; replay it.",
+    "consuming": "Receive messages under a lease, and say what became of them.",
+    "groups": "Groups of consumers: their lag, their members, their position.",
+    "delayed": "Messages that are not due yet.",
+    "schedules": "Messages that are published again and again.",
+    "dead letters": "Messages that could not be processed: look, redrive, purge.",
+    "traces": "The life of messages.",
+    "pipelines": "What pipelines on Spark tell of themselves.",
+    "broker": "The server itself: health, version, numbers.",
+    "queues": "Three plain routes: put in, take out, look.",
+    "access": "Who you are.",
+}
+
+ROUTES = (
+    access.ROUTES,
+    dead_letters.ROUTES,
+    delayed.ROUTES,
+    groups.ROUTES,
+    health.ROUTES,
+    overview.ROUTES,
+    pages.ROUTES,
+    pipelines.ROUTES,
+    publishing.ROUTES,
+    push.ROUTES,
+    queues.ROUTES,
+    reading.ROUTES,
+    receiving.ROUTES,
+    schedules.ROUTES,
+    stats.ROUTES,
+    topics.ROUTES,
+    traces.ROUTES,
+    websockets.ROUTES,
+)

@@ -1,0 +1,80 @@
+"""Publishing, as the routes describe it; see `http.publishing` for what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import Request, Response, Router, post
+from litestar.enums import MediaType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Operation
+
+from penstock.server.http.bodies import NewMessage, NewMessages, Published, Results
+from penstock.server.http.caller import Caller
+from penstock.server.http.documenting import errors, json_body, query_of
+from penstock.server.http.parameters import Topic
+from penstock.server.http.publishing import RAW_OPTIONS, publish_batch, publish_one
+from penstock.server.http.routes.reading import find_messages
+
+_ONE = {"key": "customer-7", "value": "two coffees", "priority": "high", "headers": {"source": "web"}}
+_MANY = {"messages": [{"value": "two coffees"}, {"value": "AAEC", "encoding": "base64", "delay": 30}]}
+
+_ERRORS = errors(409, 507)
+
+
+@dataclass
+class _One(Operation):
+    def __post_init__(self) -> None:
+        self.request_body = json_body(NewMessage, _ONE, raw=True)
+        self.parameters = [*(self.parameters or ()), *query_of(NewMessage, *RAW_OPTIONS)]
+
+
+@dataclass
+class _Many(Operation):
+    def __post_init__(self) -> None:
+        self.request_body = json_body(NewMessages, _MANY)
+
+
+@post(
+    "/topics/{topic:str}/publish",
+    operation_class=_One,
+    responses={**_ERRORS, 200: ResponseSpec(Published, description="It is durable.", generate_examples=False)},
+    status_code=200,
+    tags=["publishing"],
+)
+async def publish_message(request: Request[Any, Any, Any], caller: Caller, topic: Topic) -> Response[bytes]:
+    """Publish one message.
+
+    With `Content-Type: application/octet-stream` the body is the value as it is; then the rest is in the query, and
+    headers named `X-Penstock-Header-…` become headers of the message. The topic is made if it is new.
+    """
+    return await _publish(publish_one, request, caller, topic)
+
+
+@post(
+    "/topics/{topic:str}/messages",
+    operation_class=_Many,
+    responses={**_ERRORS, 200: ResponseSpec(Results, description="All are durable.", generate_examples=False)},
+    status_code=200,
+    tags=["publishing"],
+)
+async def publish_messages(request: Request[Any, Any, Any], caller: Caller, topic: Topic) -> Response[bytes]:
+    """Publish a batch: all of its messages or, where one cannot be accepted, none.
+
+    With `producer` and `sequence` (which grows) a batch that is sent twice is published once.
+    """
+    return await _publish(publish_batch, request, caller, topic)
+
+
+async def _publish(
+    publish: Callable[..., Awaitable[bytes]], request: Request[Any, Any, Any], caller: Caller, topic: str
+) -> Response[bytes]:
+    query, headers = request.scope["query_string"], request.scope["headers"]
+    reply = await publish(caller.services, caller.principal, topic, await request.body(), query, headers)
+    return Response(reply, media_type=MediaType.JSON)
+
+
+# the framework wants all methods of one path in one router
+ROUTES = Router("/v1", route_handlers=[publish_message, publish_messages, find_messages])

@@ -1,0 +1,94 @@
+"""Messages and figures as they come, as Server-Sent Events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from litestar import Router, get
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import QueryParameter
+from litestar.response import Stream
+
+from penstock.server.access.principal import Scope
+from penstock.server.http.bodies import Encoding
+from penstock.server.http.caller import Caller
+from penstock.server.http.documenting import errors
+from penstock.server.http.failures import encode
+from penstock.server.http.members import Member
+from penstock.server.http.parameters import AsEncoded, Topic
+from penstock.server.http.routes.receiving import delivery_of
+
+_EVENTS = "text/event-stream"
+_AT_ONCE = 100
+LOOK_S = 2.0  # how often it is seen whether whoever listens still may
+_BEAT = 8  # so often, something is sent where there is no message: whoever is gone is noticed then
+_CREDITS_MAX = 100_000
+
+Group = Annotated[str, QueryParameter(description="The group to receive for; it is made if it is new.")]
+Credits = Annotated[
+    int, QueryParameter(ge=1, le=_CREDITS_MAX, description="How many messages may be unsettled at a time.")
+]
+_STREAM = {
+    **errors(409),
+    200: ResponseSpec(str, description="Events until the client goes.", media_type=_EVENTS, generate_examples=False),
+}
+
+
+def _event(name: str, data: bytes, identity: str | None = None) -> bytes:
+    head = f"id: {identity}\n" if identity is not None else ""
+    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+@get("/topics/{topic:str}/stream", responses=_STREAM, tags=["consuming"])
+async def stream_messages(
+    caller: Caller, topic: Topic, group: Group, credits: Credits = 100, encoding: AsEncoded = None
+) -> Stream:
+    """Receive messages as Server-Sent Events (`message`).
+
+    Each is leased: settle it by its receipt handle (`POST /v1/messages/ack`), which makes room for another one. What
+    is not settled when the connection ends is given back.
+    """
+    caller.require(Scope.CONSUME, topic)
+    member = await caller.members.join([topic], group, max_in_flight=credits, session_timeout=1e9)
+    return Stream(_messages(caller, member, encoding), media_type=_EVENTS, headers={"x-accel-buffering": "no"})
+
+
+async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -> AsyncIterator[bytes]:
+    try:
+        yield b": messages follow\n\n"
+        quiet = 0
+        while not caller.gone:
+            found = await caller.members.receive(member, _AT_ONCE, LOOK_S)
+            quiet = 0 if found else quiet + 1
+            if quiet == _BEAT:
+                quiet = 0
+                yield b": nothing new\n\n"
+            for message in found:
+                yield _event("message", encode(delivery_of(caller, member, message, encoding)), str(message.id))
+    finally:
+        await asyncio.shield(caller.members.leave(member))
+
+
+@get("/live", responses=_STREAM, tags=["broker"])
+async def live(caller: Caller) -> Stream:
+    """What the broker does, once a second: first the last five minutes (`history`), then each second (`point`)."""
+    caller.require(Scope.READ)
+    return Stream(_points(caller), media_type=_EVENTS, headers={"x-accel-buffering": "no"})
+
+
+async def _points(caller: Caller) -> AsyncIterator[bytes]:
+    figures = caller.services.live
+    history = figures.history()
+    yield _event("history", encode({"points": history}))
+    last_s = history[-1].time if history else 0.0
+    while not caller.gone:
+        await caller.members.pause(1.0)
+        point = figures.latest()
+        if point is not None and point.time > last_s:
+            last_s = point.time
+            yield _event("point", encode(point))
+
+
+ROUTES = Router("/v1", route_handlers=[stream_messages, live])

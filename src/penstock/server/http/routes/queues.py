@@ -1,0 +1,145 @@
+"""The plain queue: three routes on topics with one partition, for whoever wants nothing but to put in and take out.
+
+Messages are taken out for the group `queue`, and are done with that: they are acked, durably, before they are sent.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, Router, get, post
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import PathParameter, QueryParameter
+
+from penstock.broker.engine import Engine
+from penstock.broker.queues import list_queue, queue_length
+from penstock.model.errors import LeaseLost, TopicExists
+from penstock.model.intake import check_message
+from penstock.model.message import Message
+from penstock.server.access.principal import Scope
+from penstock.server.http.bodies import Encoding, as_text
+from penstock.server.http.caller import Caller
+from penstock.server.http.documenting import errors, raw_body
+
+GROUP = "queue"
+_RAW = "application/octet-stream"
+Queue = Annotated[str, PathParameter(description="The name of a topic with one partition.")]
+
+
+class Enqueued(msgspec.Struct):
+    """It is in the queue, durably."""
+
+    queueLength: int  # noqa: N815 - the name that clients of this route know
+
+
+class Items(msgspec.Struct):
+    """What is in a queue, in the order in which it was put in."""
+
+    items: list[str]
+    page: int
+    perPage: int  # noqa: N815 - the name that clients of this route know
+    total: int
+    encoding: Encoding
+    """`base64` where one of the items is no text."""
+
+
+@post(
+    "/queue/{queue:str}/enqueue",
+    operation_class=raw_body("The message, as it is."),
+    status_code=200,
+    responses=errors(409, 507),
+)
+async def enqueue(request: Request[Any, Any, Any], caller: Caller, queue: Queue) -> Enqueued:
+    """Put a message into a queue, which is made if it is new; it is durable when this is answered."""
+    caller.require(Scope.PUBLISH, queue)
+    services = caller.services
+    engine = services.engine
+    message = Message(await request.body())
+    now_us = engine.clock.wall_us()
+    single = check_message(message, engine.config, now_us)
+    if not _is_there(engine, queue) and engine.config.topic_defaults.partitions != 1:
+        await services.workers.run(partial(_make, caller, queue))
+    _, commit = engine.publish_single(queue, single, 0, now_us)
+    if commit is not None:
+        await services.commits.of(commit)
+        commit.result()
+    return Enqueued(queue_length(engine, queue, GROUP))
+
+
+@get(
+    "/queue/{queue:str}/dequeue",
+    media_type=_RAW,
+    responses={
+        **errors(409),
+        200: ResponseSpec(
+            bytes, media_type=_RAW, description="The message; nothing if there is none.", generate_examples=False
+        ),
+    },
+)
+async def dequeue(caller: Caller, queue: Queue) -> Response[bytes]:
+    """Take the next message out of a queue: it is sent once, and never comes again.
+
+    The body is the message as it is, and nothing if the queue is empty. The header `X-Penstock-Id` is there only with
+    a message: it tells an empty message from none.
+    """
+    caller.require(Scope.CONSUME, queue)
+    while _is_there(caller.services.engine, queue):
+        member = await caller.members.of_group(queue, GROUP)
+        found = await caller.members.receive(member, 1, 0)
+        if not found:
+            break
+        try:
+            await found[0].ack()
+        except LeaseLost:  # the group was moved at this moment
+            continue
+        return Response(found[0].value, media_type=_RAW, headers={"x-penstock-id": str(found[0].id)})
+    return Response(b"", media_type=_RAW)
+
+
+@get("/queue/{queue:str}/list-items", responses=errors(409))
+async def list_items(
+    caller: Caller,
+    queue: Queue,
+    page: Annotated[int, QueryParameter(ge=1, le=1_000_000_000, description="Which page, from 1.")] = 1,
+    per_page: Annotated[
+        int, QueryParameter(name="perPage", ge=1, le=1000, description="How many items a page has.")
+    ] = 20,
+) -> Items:
+    """Look at what is in a queue, page by page, and leave it there."""
+    caller.require(Scope.READ, queue)
+    engine = caller.services.engine
+    if not _is_there(engine, queue):
+        return Items([], page, per_page, 0, "utf8")
+    listing = partial(list_queue, engine, queue, GROUP, (page - 1) * per_page, per_page)
+    values, total = await caller.services.workers.run(listing)
+    shown = [as_text(value, None, None) for value in values]
+    encoding: Encoding = "utf8" if all(how == "utf8" for _, _, how in shown) else "base64"
+    if encoding == "base64":
+        shown = [as_text(value, None, "base64") for value in values]
+    return Items([text for text, _, _ in shown], page, per_page, total, encoding)
+
+
+def _is_there(engine: Engine, queue: str) -> bool:
+    """Whether there is such a queue; raises if it is a topic with more than one partition."""
+    with engine.lock:
+        topic = engine.catalog.by_name.get(queue)
+        partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
+    if partitions > 1:
+        raise HTTPException(
+            status_code=409,
+            detail=f"{queue} has {partitions} partitions, and a queue has one: use /v1/topics/{queue}, or another name",
+        )
+    return partitions == 1
+
+
+def _make(caller: Caller, queue: str) -> None:
+    try:
+        caller.services.broker.create_topic(queue, partitions=1)
+    except TopicExists:  # made by somebody else at this moment
+        _is_there(caller.services.engine, queue)
+
+
+ROUTES = Router("/api/v1", route_handlers=[enqueue, dequeue, list_items], tags=["queues"])

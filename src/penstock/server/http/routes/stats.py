@@ -1,0 +1,124 @@
+"""The broker in numbers: for people, for programs, and for Prometheus."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+import msgspec
+from litestar import MediaType, Response, Router, get
+
+from penstock.broker.stats import delay_stats, priority_stats, queue_lengths, rebalance_stats, reliability_stats
+from penstock.model.info import BrokerStatus
+from penstock.model.stats import DelayStats, PriorityStats, RebalanceStats, ReliabilityStats
+from penstock.server.access.principal import Scope
+from penstock.server.http.caller import Caller
+from penstock.server.http.documenting import errors
+
+
+class Recovery(msgspec.Struct):
+    """What was found when the broker was opened."""
+
+    journal_files: int
+    journal_bytes: int
+    groups: int
+    messages: int
+    torn_bytes: int
+    seconds: float
+
+
+class Stats(msgspec.Struct):
+    """A broker at one instant."""
+
+    broker_id: str
+    epoch: int
+    version: str
+    directory: str | None
+    sync: str
+    uptime_s: float
+    topics: int
+    partitions: int
+    groups: int
+    journal_bytes: int
+    journal_files: int
+    segments: int
+    segment_bytes: int
+    unwritten_bytes: int
+    frozen: str | None
+    """Why nothing can be written any more; null: it can."""
+    recovery: Recovery
+
+    @classmethod
+    def of(cls, status: BrokerStatus) -> Stats:
+        """As JSON."""
+        return msgspec.convert(asdict(status), cls)
+
+
+class Status(msgspec.Struct):
+    """What waits where, and who is there."""
+
+    queues: dict[str, int]
+    """By topic and partition (`orders-0`): what the slowest group has to do, or all while there is no group."""
+    active_connections: int
+    version: str
+    uptime_s: float
+
+
+@get("/stats", responses=errors())
+async def broker_stats(caller: Caller) -> Stats:
+    """The broker at this instant: who it is, how much it holds, and whether it can write."""
+    return Stats.of(await caller.call("status"))
+
+
+@get("/priority/stats", responses=errors())
+async def lane_stats(caller: Caller) -> PriorityStats:
+    """What is ready, by priority: in all topics together, and topic by topic."""
+    caller.require(Scope.READ)
+    counting = partial(priority_stats, caller.services.engine, caller.principal.sees)
+    return await caller.services.workers.run(counting)
+
+
+@get("/delay/stats", responses=errors())
+async def delayed_stats(caller: Caller) -> DelayStats:
+    """What is not due yet, and how late delayed messages were made ready."""
+    caller.require(Scope.READ)
+    counting = partial(delay_stats, caller.services.engine, caller.principal.sees)
+    return await caller.services.workers.run(counting)
+
+
+@get("/reliability/stats", responses=errors())
+async def delivery_stats(caller: Caller) -> ReliabilityStats:
+    """What became of deliveries since the broker was opened, and what is under way."""
+    caller.require(Scope.READ)
+    return await caller.services.workers.run(partial(reliability_stats, caller.services.engine))
+
+
+@get("/rebalance/stats", responses=errors())
+async def assignment_stats(caller: Caller) -> RebalanceStats:
+    """How often partitions went from one member to another, in groups of `assigned` mode."""
+    caller.require(Scope.READ)
+    counting = partial(rebalance_stats, caller.services.engine, caller.principal.sees)
+    return await caller.services.workers.run(counting)
+
+
+@get("/status", responses=errors())
+async def queue_status(caller: Caller) -> Status:
+    """How much waits in each partition, and how many connections are open."""
+    caller.require(Scope.READ)
+    services = caller.services
+    queues = await services.workers.run(partial(queue_lengths, services.engine, caller.principal.sees))
+    status: BrokerStatus = await caller.call("status")
+    return Status(queues, services.metrics.connections, status.version, status.uptime_s)
+
+
+@get("/metrics", media_type=MediaType.TEXT, responses=errors())
+async def metrics(caller: Caller) -> Response[bytes]:
+    """Everything that is counted and measured, in the text format of Prometheus."""
+    caller.principal.require_all_topics(Scope.READ)
+    page = await caller.services.workers.run(caller.services.metrics.render)
+    media_type, _, _ = caller.services.metrics.content_type.partition("; charset=")  # the framework adds it
+    return Response(page, media_type=media_type)
+
+
+_VERSIONED = Router("/v1", route_handlers=[broker_stats, lane_stats, delayed_stats, delivery_stats, assignment_stats])
+ROUTES = Router("/", route_handlers=[_VERSIONED, queue_status, metrics], tags=["broker"])

@@ -1,0 +1,1 @@
+"""The text port: lines that people type and small devices send."""

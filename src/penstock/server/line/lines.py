@@ -1,0 +1,249 @@
+"""The lines of the text protocol: bytes in, commands out. Nothing here knows of connections or of the broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.names import NORMAL, Priority
+
+_TELNET = re.compile(rb"\xff(?:\xfa.*?\xff\xf0|[\xfb-\xfe].|[\xf0-\xf9])", re.DOTALL)
+"""What a telnet client says to its server and not to us: a subnegotiation, an option, or a single command."""
+_WILL, _WONT, _DO, _DONT = b"\xfb", b"\xfc", b"\xfd", b"\xfe"
+_REFUSALS = {_WILL: _DONT, _DO: _WONT}
+_PRODUCE = re.compile(rb"[ \t]++([^ \t]++)[ \t]++([^ \t]++)[ \t](.+)", re.DOTALL)
+_CLOSED_QUOTE = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+_HTTP = re.compile(rb"[A-Z]+ \S+ HTTP/[0-9.]+")
+
+
+class NotThisProtocol(InvalidArgument):
+    """A browser, or somebody else who speaks HTTP: what follows may look like commands, and must not be obeyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """Publish a message, to a partition or to any."""
+
+    topic: str
+    partition: int | None
+    value: bytes
+    priority: Priority = NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """Take the next message of a partition, or all that are ready."""
+
+    topic: str
+    partition: int
+    all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A message is done."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """Who is there."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Whether anybody is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """What can be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """That was all."""
+
+
+Command = Produce | Consume | Ack | Auth | Ping | Help | Quit
+
+
+class LineSplitter:
+    """Finds the lines in what arrives; of a line that is too long nothing is kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._unfinished = bytearray()
+        self._skipping = False  # the rest of a line that was too long
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much is kept of a line that has no end yet."""
+        return len(self._unfinished)
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """The lines that are whole now, without their ends; None for one that is too long."""
+        *ended, rest = data.split(b"\n")
+        lines: list[bytes | None] = []
+        for part in ended:
+            if self._skipping:
+                self._skipping = False
+                continue
+            line = part
+            if self._unfinished:
+                self._unfinished += part
+                line = bytes(self._unfinished)
+                self._unfinished.clear()
+            line = line.removesuffix(b"\r")
+            lines.append(line if len(line) <= self._max_bytes else None)
+        if not self._skipping:
+            self._unfinished += rest
+            if len(self._unfinished) > self._max_bytes + 1:  # the one may be the \r of its end
+                self._unfinished = bytearray()
+                self._skipping = True
+                lines.append(None)
+        return lines
+
+
+def strip_telnet(line: bytes) -> tuple[bytes, bytes]:
+    """A line without what a telnet client has put into it, and the answer to that: none of its options is wanted.
+
+    The byte that all of it begins with is in no UTF-8.
+    """
+    if b"\xff" not in line:
+        return line, b""
+    answer = b"".join(
+        b"\xff" + _REFUSALS[said[1:2]] + said[2:3] for said in _TELNET.findall(line) if said[1:2] in _REFUSALS
+    )
+    return _TELNET.sub(b"", line), answer
+
+
+def parse(line: bytes) -> Command | None:
+    """The command that a line is; None if it is blank. Raises InvalidArgument for what is no command."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"the line is not UTF-8 (byte {line[error.start]:#04x} at position {error.start}): it was ignored"
+        ) from error
+    line = line.lstrip(b" \t")
+    if not line.strip():
+        return None
+    if line.startswith(b"{"):
+        return _parse_json(line)
+    word = line.split(None, 1)[0]
+    reader = _READERS.get(word.upper())
+    if reader is None:
+        if _HTTP.match(line) or word.lower() == b"host:":
+            raise NotThisProtocol("this port speaks the text protocol and not HTTP: the connection is closed")
+        raise InvalidArgument(f"there is no command {_shown(word)}: say HELP to see all of them")
+    return reader(line[len(word) :])
+
+
+def _parse_produce(rest: bytes) -> Produce:
+    found = _PRODUCE.fullmatch(rest)
+    if found is None:
+        raise InvalidArgument("say PRODUCE <topic> <partition> <message>, all of it on one line")
+    topic, partition, message = found.groups()
+    if message.startswith(b'"') and not _CLOSED_QUOTE.match(message):
+        raise InvalidArgument(
+            "a quote is opened at the start of the message and not closed on its line; a message ends with its line: "
+            'for one with a newline in it, say {"track": "…", "data": "first\\nsecond"}'
+        )
+    return Produce(topic.decode(), _number(partition, "a partition"), message)
+
+
+def _parse_consume(rest: bytes) -> Consume:
+    words = rest.split()
+    if len(words) not in (2, 3) or (len(words) == 3 and words[2].upper() != b"ALL"):
+        raise InvalidArgument("say CONSUME <topic> <partition>, or CONSUME <topic> <partition> ALL")
+    return Consume(words[0].decode(), _number(words[1], "a partition"), len(words) == 3)
+
+
+def _parse_ack(rest: bytes) -> Ack:
+    words = rest.split()
+    if len(words) != 3:
+        raise InvalidArgument("say ACK <topic> <partition> <id>")
+    return Ack(words[0].decode(), _number(words[1], "a partition"), _number(words[2], "the id of a message"))
+
+
+def _parse_auth(rest: bytes) -> Auth:
+    words = rest.split()
+    if len(words) != 1:
+        raise InvalidArgument("say AUTH <token>")
+    return Auth(words[0].decode())
+
+
+def _parse_ping(rest: bytes) -> Ping:
+    _expect_nothing("PING", rest)
+    return Ping()
+
+
+def _parse_help(rest: bytes) -> Help:
+    del rest  # whatever it is about, the answer is short
+    return Help()
+
+
+def _parse_quit(rest: bytes) -> Quit:
+    _expect_nothing("QUIT", rest)
+    return Quit()
+
+
+_READERS: dict[bytes, Callable[[bytes], Command]] = {
+    b"PRODUCE": _parse_produce,
+    b"CONSUME": _parse_consume,
+    b"ACK": _parse_ack,
+    b"AUTH": _parse_auth,
+    b"PING": _parse_ping,
+    b"HELP": _parse_help,
+    b"QUIT": _parse_quit,
+}
+
+
+class _JsonLine(msgspec.Struct, forbid_unknown_fields=True):
+    """A message for a track, which is a topic."""
+
+    track: str
+    data: msgspec.Raw
+    priority: int | str = NORMAL
+
+
+_json_line = msgspec.json.Decoder(_JsonLine)
+_json_text = msgspec.json.Decoder(str)
+
+
+def _parse_json(line: bytes) -> Produce:
+    try:
+        found = _json_line.decode(line)
+        data = bytes(found.data)
+        value = _json_text.decode(data).encode() if data.startswith(b'"') else data
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidArgument(
+            f'the JSON line cannot be read: {error}. Say {{"priority": 0 to 255, "data": anything, "track": "a topic"}}'
+        ) from error
+    return Produce(found.track, None, value, found.priority)
+
+
+def _number(word: bytes, what: str) -> int:
+    if not _NUMBER.fullmatch(word):
+        raise InvalidArgument(f"{_shown(word)} is not {what}: give a number from 0 on")
+    return int(word)
+
+
+def _expect_nothing(command: str, rest: bytes) -> None:
+    if rest.strip():
+        raise InvalidArgument(f"{command} stands alone on its line")
+
+
+def _shown(word: bytes) -> str:
+    return f"{word.decode()!r:.60}"

@@ -1,0 +1,82 @@
+"""The text port: accepts connections, keeps them within limits, and lets them go in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.model.errors import BrokerClosed, PenstockError, Unauthenticated
+from penstock.server.line.connection import Connection
+from penstock.server.port import Port
+from penstock.server.services import Services
+
+_log = logging.getLogger("penstock.server")
+_PATIENCE = 20  # times `idle_timeout`: people think before they type
+
+
+class LineListener(Port[Connection]):
+    """Everything that the connections of the port share."""
+
+    name = "line"
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.held_bytes = 0  # of lines that were not begun, in all connections
+
+    def connection(self) -> Connection:
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> None:
+        """Somebody came; when there are too many, those who have been silent for long make room."""
+        super().opened(connection)
+        if self.stopping:
+            connection.dismiss(BrokerClosed("the server is stopping"))
+        elif self.is_full:
+            self._make_room(connection)
+
+    def _make_room(self, newest: Connection) -> None:
+        limit_s = self.config.idle_timeout
+        staying = [connection for connection in self.connections if not connection.is_leaving]
+        quietest = min(staying, key=_heard_s)
+        if self.loop.time() - quietest.heard_s > limit_s:
+            quietest.dismiss(_silence(limit_s, "and others want to connect"))
+        else:
+            newest.dismiss(self.full())
+
+    def sweep(self) -> None:
+        """Close connections that were not heard of for too long, or may not stay."""
+        now_s = self.loop.time()
+        for connection in list(self.connections):
+            limit_s = self.config.idle_timeout * (_PATIENCE if connection.is_known else 1)
+            if now_s - connection.heard_s > limit_s:
+                connection.dismiss(_silence(limit_s))
+            elif not connection.is_leaving:
+                self._check_access(connection)
+
+    def _check_access(self, connection: Connection) -> None:
+        """Close a connection whose token is not valid any more."""
+        try:
+            connection.check_access()
+        except Unauthenticated as error:
+            _log.warning("%s: the connection is closed", error)
+            connection.dismiss(error)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take nothing new, answer what is under way, and let everybody go."""
+        self.take_no_more()
+        for connection in list(self.connections):
+            connection.finish(BrokerClosed("the server is stopping"))
+        serving = [connection.serving for connection in self.connections]
+        await self.all_gone(grace_s)
+        for connection in list(self.connections):
+            connection.abort()
+        if serving:
+            await asyncio.wait(serving, timeout=1.0)
+
+
+def _heard_s(connection: Connection) -> float:
+    return connection.heard_s
+
+
+def _silence(limit_s: float, why: str = "") -> PenstockError:
+    return PenstockError(" ".join(["nothing was heard for", f"{limit_s:g} s", why]).strip())

@@ -1,0 +1,198 @@
+"""What the lines of one connection mean."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from time import perf_counter
+
+from penstock.journal import Commit
+from penstock.model.errors import InvalidArgument, PenstockError, Unauthenticated
+from penstock.model.message import Message
+from penstock.model.units import format_size
+from penstock.server.access.principal import ANYBODY, Principal, Scope
+from penstock.server.access.rates import rate_key
+from penstock.server.line import replies
+from penstock.server.line.consumers import IN_FLIGHT_MAX, Consumers
+from penstock.server.line.lines import Ack, Auth, Command, Consume, Help, NotThisProtocol, Ping, Produce, Quit, parse
+from penstock.server.services import Services
+
+_log = logging.getLogger("penstock.server")
+_PAGE_BYTES = 1 << 20
+_PAGE_MESSAGES = 100
+
+
+class Reply:
+    """The place of a reply among the others of its connection; empty until what it tells of is done."""
+
+    __slots__ = ("operation", "started_s", "text")
+
+    def __init__(self) -> None:
+        self.started_s = perf_counter()
+        self.operation = "invalid"
+        self.text: bytes | None = None
+
+
+Filled = Callable[[bytes], None]
+Write = Callable[[bytes], Awaitable[None]]
+
+
+class Session:
+    """Does what the lines of one connection ask for; replies are filled in whatever order they are known."""
+
+    def __init__(self, services: Services, address: str, filled: Filled, write: Write) -> None:
+        self._services = services
+        self._address = address
+        self._filled = filled
+        self._write = write
+        self._consumers = Consumers(services)
+        self._principal: Principal | None = None
+        with contextlib.suppress(Unauthenticated):
+            self._principal = services.access.authenticate(None)
+        self._rate_key = rate_key(ANYBODY, address)
+
+    def begin(self, line: bytes | None, reply: Reply) -> Consume | None:
+        """Do what a line asks for; if that must wait until earlier replies are known, give it back.
+
+        Raises NotThisProtocol for those who have come to the wrong port.
+        """
+        try:
+            command = self._read(line, reply)
+            if isinstance(command, Consume):
+                return command
+            self._do(command, reply)
+        except NotThisProtocol as error:
+            self._refuse(reply, error)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the connection goes on
+            self._refuse(reply, error)
+        return None
+
+    def _read(self, line: bytes | None, reply: Reply) -> Command:
+        """The command of a line; nonsense counts against the limit of the rate too."""
+        command, problem = None, None
+        try:
+            command = self._parse(line)
+        except NotThisProtocol:
+            raise
+        except InvalidArgument as error:
+            problem = error
+        if not isinstance(command, Quit):
+            self._services.rates.take(self._rate_key)
+        if command is None:
+            raise problem or InvalidArgument("the line is blank")
+        reply.operation = type(command).__name__.lower()
+        return command
+
+    def _parse(self, line: bytes | None) -> Command | None:
+        if line is not None:
+            return parse(line)
+        limit = format_size(self._services.config.max_line_bytes)
+        raise InvalidArgument(f"the line is longer than {limit} (max_line_bytes): it was ignored")
+
+    def _do(self, command: Command, reply: Reply) -> None:
+        match command:
+            case Produce():
+                self._permit(Scope.PUBLISH, command.topic)
+                message = Message(command.value, priority=command.priority, partition=command.partition)
+                _, commit = self._services.engine.publish(command.topic, message)
+                self._answer_after(commit, reply, replies.OK)
+            case Ack():
+                self._permit(Scope.CONSUME, command.topic)
+                commit = self._consumers.ack(command.topic, command.partition, command.offset)
+                self._answer_after(commit, reply, replies.ACK_OK)
+            case Auth():
+                self._authenticate(command.token)
+                self._answer(reply, replies.OK)
+            case Ping():
+                self._answer(reply, replies.PONG)
+            case Help():
+                self._answer(reply, replies.HELP)
+            case _:
+                self._answer(reply, replies.BYE)
+
+    async def consume(self, command: Consume, reply: Reply) -> None:
+        """Reply with messages; what was asked for before is answered, so it is seen."""
+        try:
+            self._permit(Scope.CONSUME, command.topic)
+            if command.all:
+                self._answer(reply, await self._consume_all(command))
+            else:
+                messages = await self._consumers.take(command.topic, command.partition, 1)
+                text = replies.message_line(messages[0].offset, messages[0].value) if messages else replies.NOTHING
+                self._answer(reply, text)
+        except Exception as error:  # noqa: BLE001
+            self._refuse(reply, error)
+
+    async def _consume_all(self, command: Consume) -> bytes:
+        """Write all that is ready, some at a time, as quickly as the client takes it; the last line."""
+        count, at_once = 0, 1
+        while count < IN_FLIGHT_MAX:
+            wanted = min(at_once, IN_FLIGHT_MAX - count)
+            try:
+                messages = await self._consumers.take(command.topic, command.partition, wanted)
+            except PenstockError:
+                if count:
+                    break  # what was written needs an end; the reason is told to whoever asks for more
+                raise
+            if not messages:
+                break
+            count += len(messages)
+            lines = [replies.message_line(message.offset, message.value) for message in messages]
+            await self._write(b"".join(lines))
+            at_once = max(1, min(_PAGE_MESSAGES, _PAGE_BYTES // max(map(len, lines))))
+        return replies.end_line(count)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._consumers.close()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is clear who is there, as far as the server asks for that."""
+        return self._principal is not None
+
+    def check_access(self) -> None:
+        """Raise Unauthenticated if whoever was let in would not be any more."""
+        if self._principal is not None:
+            self._services.access.check(self._principal)
+
+    def _authenticate(self, token: str) -> None:
+        """Who is there; a connection stays with whom it began."""
+        try:
+            principal = self._services.access.authenticate(token)
+        except Unauthenticated as error:
+            _log.warning("a client was refused: %s", error, extra={"peer": self._address})
+            raise
+        if self._principal not in (None, principal):
+            raise Unauthenticated("a connection keeps the token that it began with: connect anew with another")
+        self._principal = principal
+        self._rate_key = rate_key(principal, self._address)
+
+    def _permit(self, scope: Scope, topic: str) -> None:
+        if self._principal is None:
+            raise Unauthenticated("this server asks for a token: say AUTH <token> first; PING, HELP and QUIT need none")
+        self.check_access()
+        self._principal.require(scope, topic)
+
+    def _answer_after(self, commit: Commit | None, reply: Reply, text: bytes) -> None:
+        self._services.commits.when_done(commit, partial(self._committed, reply, text))
+
+    def _committed(self, reply: Reply, text: bytes, error: PenstockError | None) -> None:
+        if error is None:
+            self._answer(reply, text)
+        else:
+            self._refuse(reply, error)
+
+    def _refuse(self, reply: Reply, error: Exception) -> None:
+        if not isinstance(error, PenstockError):
+            _log.error("a line failed", exc_info=error, extra={"peer": self._address, "command": reply.operation})
+            error = PenstockError("the server could not do this; its log tells why")
+        self._answer(reply, replies.error_line(error), failed=True)
+
+    def _answer(self, reply: Reply, text: bytes, *, failed: bool = False) -> None:
+        reply.text = text
+        self._services.metrics.request("line", reply.operation, perf_counter() - reply.started_s, failed)
+        self._filled(text)

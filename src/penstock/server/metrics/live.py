@@ -1,0 +1,165 @@
+"""The last five minutes, second by second, for the dashboard: totals of the whole broker, which cost little."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import perf_counter
+
+import msgspec
+
+from penstock.broker.figures import leased_and_delayed
+from penstock.broker.histograms import Histogram, quantile
+from penstock.broker.meters import ACKED, DEAD, DELIVERED, EXPIRED, FAILED
+from penstock.server.metrics.metrics import Metrics
+from penstock.server.metrics.process import resident_bytes
+
+_INTERVAL_S = 1.0
+_POINTS = 300
+_COUNTING_SHARE = 0.001  # of the time that may go into counting leases
+
+
+class LivePoint(msgspec.Struct, frozen=True):
+    """One second of a broker. Rates are per second; latencies are None where nothing happened."""
+
+    time: float
+    """Seconds since 1970."""
+    published: float = 0.0
+    published_bytes: float = 0.0
+    delivered: float = 0.0
+    acked: float = 0.0
+    failed: float = 0.0
+    """Said to have failed, or the lease ran out."""
+    dead: float = 0.0
+    leased: int = 0
+    """Of all groups, as delayed; where there are very many of them, these two are up to some seconds old."""
+    delayed: int = 0
+    """In topics that anybody consumes."""
+    connections: int = 0
+    publish_p50_ms: float | None = None
+    publish_p99_ms: float | None = None
+    fsync_p50_ms: float | None = None
+    fsync_p99_ms: float | None = None
+    end_to_end_p50_ms: float | None = None
+    end_to_end_p99_ms: float | None = None
+    loop_delay_ms: float = 0.0
+    """The longest of this second."""
+    memory_bytes: int = 0
+
+
+class _Latencies:
+    """What a histogram has seen since the last look."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._before = list(histogram.counts)
+
+    def take_ms(self) -> tuple[float | None, float | None]:
+        """The median and the 99th percentile."""
+        counts = list(self._histogram.counts)
+        new = [now - before for now, before in zip(counts, self._before, strict=True)]
+        self._before = counts
+        found = [quantile(self._histogram.bounds, new, share) for share in (0.5, 0.99)]
+        p50, p99 = (None if seconds is None else seconds * 1000 for seconds in found)
+        return p50, p99
+
+
+class LiveFigures:
+    """Takes a point every second while it is started; on the event loop."""
+
+    def __init__(self, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
+        self._metrics = metrics
+        self._engine = metrics.engine
+        self._loop = loop
+        self._points: deque[LivePoint] = deque(maxlen=_POINTS)
+        self._timer: asyncio.TimerHandle | None = None
+        self._count_again_s = 0.0
+        self._leased = self._delayed = 0
+        self._taken_s = 0.0
+        self._before: dict[str, int] = {}
+        self._latencies: list[_Latencies] = []
+        self._begin()
+
+    def start(self) -> None:
+        """Begin to take points; what happened before is in none of them."""
+        if self._timer is None:
+            self._begin()
+            self._timer = self._loop.call_at(self._taken_s + _INTERVAL_S, self._tick)
+
+    def stop(self) -> None:
+        """Take no more; those that were taken stay."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def latest(self) -> LivePoint:
+        """The newest point; one of zeros before the first."""
+        return self._points[-1] if self._points else LivePoint(self._engine.clock.wall_us() / 1_000_000)
+
+    def history(self) -> list[LivePoint]:
+        """All points, oldest first."""
+        return list(self._points)
+
+    def take(self, now_s: float) -> LivePoint:
+        """A point of what happened since the last one, at a time of the event loop."""
+        totals, before = self._totals(), self._before
+        elapsed_s = max(now_s - self._taken_s, 1e-6)
+        rates = {name: (total - before[name]) / elapsed_s for name, total in totals.items()}
+        self._before, self._taken_s = totals, now_s
+        self._count(now_s)
+        (publish_p50, publish_p99), (fsync_p50, fsync_p99), (whole_p50, whole_p99) = (
+            latencies.take_ms() for latencies in self._latencies
+        )
+        point = LivePoint(
+            time=self._engine.clock.wall_us() / 1_000_000,
+            published=rates["published"],
+            published_bytes=rates["published_bytes"],
+            delivered=rates["delivered"],
+            acked=rates["acked"],
+            failed=rates["failed"],
+            dead=rates["dead"],
+            leased=self._leased,
+            delayed=self._delayed,
+            connections=self._metrics.connections,
+            publish_p50_ms=publish_p50,
+            publish_p99_ms=publish_p99,
+            fsync_p50_ms=fsync_p50,
+            fsync_p99_ms=fsync_p99,
+            end_to_end_p50_ms=whole_p50,
+            end_to_end_p99_ms=whole_p99,
+            loop_delay_ms=self._metrics.loop_delay.take_longest_s() * 1000,
+            memory_bytes=resident_bytes(),
+        )
+        self._points.append(point)
+        return point
+
+    def _begin(self) -> None:
+        meters = self._engine.meters
+        self._taken_s = self._loop.time()
+        self._before = self._totals()
+        self._latencies = [_Latencies(each) for each in (meters.publish_s, meters.fsync_s, meters.end_to_end_s)]
+
+    def _tick(self) -> None:
+        now_s = self._loop.time()
+        self._timer = self._loop.call_at(now_s + _INTERVAL_S, self._tick)
+        self.take(now_s)
+
+    def _totals(self) -> dict[str, int]:
+        """What the rates are made of."""
+        meters = self._engine.meters
+        happened = meters.totals
+        return {
+            "published": meters.published,
+            "published_bytes": meters.published_bytes,
+            "delivered": happened[DELIVERED],
+            "acked": happened[ACKED],
+            "failed": happened[FAILED] + happened[EXPIRED],
+            "dead": happened[DEAD],
+        }
+
+    def _count(self, now_s: float) -> None:
+        """Count what is leased and delayed, the less often the longer it takes."""
+        if now_s >= self._count_again_s:
+            started_s = perf_counter()
+            self._leased, self._delayed = leased_and_delayed(self._engine)
+            self._count_again_s = now_s + (perf_counter() - started_s) / _COUNTING_SHARE

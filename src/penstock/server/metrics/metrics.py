@@ -1,0 +1,107 @@
+"""The metrics of one server: what its ports report, and the page that Prometheus reads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from time import perf_counter
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from penstock.broker.engine import Engine
+from penstock.broker.histograms import REQUEST_S, Histogram
+from penstock.broker.meters import OTHER
+from penstock.server.metrics.collecting import collect
+from penstock.server.metrics.loop_delay import LoopDelay
+from penstock.server.pipelines import Pipelines
+from penstock.server.settings.options import ServerConfig
+
+PORTS = ("native", "http", "line")
+_OPERATIONS_MAX = 64
+
+
+class PortMeter:
+    """What one port reports; on the event loop."""
+
+    __slots__ = ("failures", "open", "opened", "requests")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.opened = 0
+        self.requests: dict[str, Histogram] = {}
+        self.failures: dict[str, int] = {}
+
+
+class Metrics(Collector):
+    """Counts for the ports, and tells everything that is known to whoever asks."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(
+        self, engine: Engine, config: ServerConfig, loop: asyncio.AbstractEventLoop, pipelines: Pipelines
+    ) -> None:
+        self.engine = engine
+        self.pipelines = pipelines
+        self.named_max = config.metrics_topics_max
+        self.loop = loop
+        self.ports = {port: PortMeter() for port in PORTS}
+        self.loop_delay = LoopDelay(loop)
+        self.opened_s = engine.clock.wall_us() / 1_000_000 - engine.clock.monotonic_s() + engine.started_s
+        self.scrape_s = 0.0
+        self._rendering = threading.Lock()
+        with engine.lock:
+            topics = [topic for topic in engine.catalog.by_id.values() if topic.committed]
+            engine.meters.limit(config.metrics_topics_max, sorted(topics, key=lambda topic: topic.id))
+
+    def start(self) -> None:
+        """Begin to measure what nobody reports: how late the event loop is."""
+        self.loop_delay.start()
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self.loop_delay.stop()
+
+    # What ports report; on the event loop.
+
+    def connection_opened(self, port: str) -> None:
+        """A client has connected."""
+        self.ports[port].open += 1
+        self.ports[port].opened += 1
+
+    def connection_closed(self, port: str) -> None:
+        """A client has gone."""
+        self.ports[port].open -= 1
+
+    def request(self, port: str, operation: str, seconds: float, failed: bool) -> None:
+        """A request was answered."""
+        meter = self.ports[port]
+        times = meter.requests.get(operation)
+        if times is None:
+            if len(meter.requests) >= _OPERATIONS_MAX:
+                operation = OTHER
+            times = meter.requests.setdefault(operation, Histogram(REQUEST_S))
+            meter.failures.setdefault(operation, 0)
+        times.observe(seconds)
+        if failed:
+            meter.failures[operation if operation in meter.failures else OTHER] += 1
+
+    @property
+    def connections(self) -> int:
+        """How many are open, on all ports."""
+        return sum(meter.open for meter in self.ports.values())
+
+    # What Prometheus reads.
+
+    def render(self) -> bytes:
+        """The page, in the text format of Prometheus; it takes a while and may be made in any thread."""
+        with self._rendering:  # who asks twice at once gets it one after the other
+            started_s = perf_counter()
+            page = generate_latest(self)
+            self.scrape_s = perf_counter() - started_s
+            return page
+
+    def collect(self) -> Iterable[Metric]:
+        return collect(self)

@@ -1,0 +1,1 @@
+"""Message traces as OpenTelemetry spans, sent to a collector (extra `otel`)."""

@@ -1,0 +1,100 @@
+"""What was committed since somebody last looked: noted by the commits themselves, so that idle topics cost nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from penstock.broker.blocks import CarriedBlock, LogBlock
+from penstock.broker.engine import Engine
+from penstock.broker.topics import Log
+from penstock.journal.commit import Block
+from penstock.journal.layout import BlockKind
+from penstock.model.schedules import SCHEDULES
+
+_TIMES_MAX = 20_000
+
+
+class Stretch(NamedTuple):
+    """A part of a log that is new: from `start` to before `end`."""
+
+    log: Log
+    start: int
+    end: int
+    passed_over: int
+    """How many before it are new too and are left out, because all of it is too much."""
+
+
+class News(NamedTuple):
+    """All that is new."""
+
+    stretches: list[Stretch]
+    """Messages before events."""
+    committed_us: dict[tuple[Log, int], int]
+    """When blocks of messages were committed, by log and first offset; of some, where there are very many."""
+    topics_changed: bool
+
+    @property
+    def passed_over(self) -> int:
+        """How many records are left out."""
+        return sum(stretch.passed_over for stretch in self.stretches)
+
+
+class Changes:
+    """Hears of every commit, and keeps one number for each log in which something is new."""
+
+    def __init__(self, engine: Engine, records_max: int) -> None:
+        self._engine = engine
+        self._records_max = records_max
+        self.noticed = threading.Event()
+        self._forget()
+
+    def follow(self) -> None:
+        """Begin with what is committed from now on."""
+        self._engine.journal.on_blocks = self._committed
+
+    def unfollow(self) -> None:
+        """Hear of nothing any more."""
+        self._engine.journal.on_blocks = _ignore
+
+    def take(self) -> News:
+        """What is new; from the newest back, no more than is allowed."""
+        self.noticed.clear()
+        with self._engine.lock:
+            starts, times, topics_changed = self._starts, self._times, self._topics_changed
+            self._forget()
+            spans = [(log, start, log.committed_end) for log, start in starts.items()]
+        spans.sort(key=lambda span: span[0].table, reverse=True)
+        total = sum(end - start for _, start, end in spans)
+        stretches = []
+        for log, start, end in spans:
+            kept = end - start if total <= self._records_max else (end - start) * self._records_max // total
+            stretches.append(Stretch(log, end - kept, end, end - kept - start))
+        return News(stretches, times, topics_changed)
+
+    def _forget(self) -> None:
+        self._starts: dict[Log, int] = {}
+        self._times: dict[tuple[Log, int], int] = {}
+        self._topics_changed = False
+
+    def _committed(self, blocks: list[Block]) -> None:
+        """Note where it begins; under the state lock, while publishers wait: this must be quick, and never fail."""
+        now_us = self._engine.clock.wall_us()
+        for block in blocks:
+            if isinstance(block, CarriedBlock):
+                continue  # it was new when it was first written
+            if isinstance(block, LogBlock):
+                log = block.log
+                if log.topic.name == SCHEDULES:
+                    continue  # the broker's own
+                self._starts.setdefault(log, block.base)
+                if block.kind == BlockKind.MESSAGES and len(self._times) < _TIMES_MAX:
+                    self._times[log, block.base] = now_us
+            elif block.kind == BlockKind.TOPIC:
+                self._topics_changed = True
+        if not self.noticed.is_set():
+            self.noticed.set()
+
+
+def _ignore(_: list[Block]) -> None:
+    """Nobody follows."""

@@ -1,0 +1,59 @@
+"""What all ports of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.aio.broker import around
+from penstock.broker.embedded import Broker
+from penstock.broker.standings import Standings
+from penstock.server.access.access import Access
+from penstock.server.access.principal import Principal
+from penstock.server.access.rates import RateLimits
+from penstock.server.access.tls import server_context
+from penstock.server.commits import Commits
+from penstock.server.metrics.live import LiveFigures
+from penstock.server.metrics.metrics import Metrics
+from penstock.server.operations import OPERATIONS, TOKEN_OPERATIONS, prepare
+from penstock.server.pipelines import Pipelines
+from penstock.server.settings.options import ServerConfig
+from penstock.server.workers import Workers
+
+
+class Services:
+    """The broker, and how requests reach it: every port does everything through this."""
+
+    def __init__(self, broker: Broker, config: ServerConfig) -> None:
+        self.broker = broker
+        self.engine = broker.engine
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.access = Access(config)
+        self.rates = RateLimits(config.rate_limit)
+        self.tls = server_context(config)
+        self.workers = Workers(self.loop)
+        self.commits = Commits(self.loop, broker.engine)
+        self.pipelines = Pipelines(broker.engine.clock)
+        self.metrics = Metrics(broker.engine, config, self.loop, self.pipelines)
+        self.live = LiveFigures(self.metrics, self.loop)
+        self.standings = Standings(broker.engine)
+        self.awaited = around(broker, self.commits)
+
+    async def call(self, principal: Principal, operation: str, **arguments: Any) -> Any:
+        """The result of an operation by its name, if it is allowed."""
+        work = self.prepare(principal, operation, arguments)
+        return await self.workers.run(work, slow=OPERATIONS[operation].slow)
+
+    def prepare(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
+        """What does an operation by its name in a thread; raises here if it is not allowed."""
+        work = prepare(self.broker, self.pipelines, principal, operation, arguments)
+        return partial(self._with_new_tokens, work) if operation in TOKEN_OPERATIONS else work
+
+    def _with_new_tokens(self, work: Callable[[], Any]) -> Any:
+        """Have tokens that were made or revoked count at once."""
+        result = work()
+        self.loop.call_soon_threadsafe(self.access.read_again)
+        return result
