@@ -1,0 +1,49 @@
+"""Files that are there whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+_UNFINISHED = ".unfinished"
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file to be written; it gets its name when everything is in it and on disk."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_UNFINISHED}")
+    try:
+        with beside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file at once."""
+    with written_whole(path) as file:
+        file.write(data)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what was being written when its writer was killed."""
+    for path in directory.glob(f".*{_UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on disk."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

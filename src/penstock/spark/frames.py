@@ -1,0 +1,254 @@
+"""Topics as DataFrames, the fast way: settled segments by Spark's own Parquet reader, the rest by the data source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from penstock.model.errors import CorruptData, InvalidArgument
+from penstock.model.layout import SegmentPlace, ThinnedSegment
+from penstock.spark.filters import Wanted
+from penstock.spark.options import read_options
+from penstock.spark.origins import origin_of
+from penstock.spark.planning import Plan, to_json
+from penstock.spark.registering import register
+from penstock.spark.slices import Span, open_segment
+from penstock.spark.tables import schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+PATTERN = frozenset("*?[]{}\\%")
+"""What Spark takes for more than a part of a file's name."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A whole segment, or the part of one that is asked for."""
+
+    segment: SegmentPlace
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def whole(self) -> bool:
+        return self.start <= self.segment.base and self.segment.end <= self.end
+
+
+def read_topic(
+    spark: SparkSession,
+    topic: str,
+    *,
+    servers: str | None = None,
+    path: str | None = None,
+    token: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """A topic as a DataFrame, with the columns and options of `format("penstock")` (such as `startingOffsets`).
+
+    What is settled is read by Spark's own Parquet reader, which prunes columns and pushes filters down by itself,
+    wherever the driver can see the files; the rest comes through the data source. Together they are exactly the
+    messages between the two positions.
+    """
+    given = _given(topic, servers, path, token, options)
+    checked = read_options(given, streaming=False)
+    if checked.table != "messages":
+        raise InvalidArgument(
+            f"read_topic reads messages, not {checked.table}: for events there is read_events, "
+            f'for others spark.read.format("penstock").option("table", "{checked.table}")'
+        )
+    origin = origin_of(checked)
+    plan = Plan(origin, checked)
+    start, end = plan.resolve(checked.start, "startingOffsets"), plan.resolve(checked.end, "endingOffsets")
+    parts: list[_Part] = []
+    tail_start = {name: dict(places) for name, places in start.items()}
+    for span in plan.spans(start, end, Wanted()):
+        settled = _settled(span)
+        parts += settled
+        tail_start[span.topic][span.partition] = settled[-1].end if settled else span.start
+    frames = _parquet(spark, parts, checked.fail_on_data_loss)
+    if any(tail_start[name][number] < stop for name, stops in end.items() for number, stop in stops.items()):
+        frames.append(_tail(spark, given, tail_start, end))
+    if not frames:
+        return spark.createDataFrame([], schema_of("messages"))
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionAll(frame)
+    return whole
+
+
+def _settled(span: Span) -> list[_Part]:
+    """The segments of a span from its beginning on, as far as they follow one another and can be seen here."""
+    parts: list[_Part] = []
+    at = span.start
+    for segment in span.segments:
+        whole = segment.rows == segment.end - segment.base or isinstance(segment, ThinnedSegment)
+        if segment.base > at or not whole or not _is_plain(segment):
+            break  # the data source reads the rest, and tells what is missing or damaged
+        parts.append(_Part(segment, span.topic, span.partition, at, min(span.end, segment.end)))
+        at = parts[-1].end
+    return parts
+
+
+def _is_plain(segment: SegmentPlace) -> bool:
+    """Whether Spark can read the file: it is here, it is the right one, and Spark takes its name for no pattern."""
+    if PATTERN & set(segment.path):
+        return False
+    try:
+        open_segment(segment, "messages").__exit__()  # which checks the footer
+    except (OSError, CorruptData):
+        return False
+    return True
+
+
+def _parquet(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -> list[DataFrame]:
+    """The segments, those of one topic in one read; of those at the edges only what is asked for, in another."""
+    frames: list[DataFrame] = []
+    for topic in dict.fromkeys(part.topic for part in parts):
+        mine = [part for part in parts if part.topic == topic]
+        whole, edges = [part for part in mine if part.whole], [part for part in mine if not part.whole]
+        if whole:
+            frames.append(_columns(_files(spark, whole, fail_on_data_loss), topic))
+        if edges:
+            conditions = [
+                (f.col("partition") == part.partition) & (f.col("offset") >= part.start) & (f.col("offset") < part.end)
+                for part in edges
+            ]
+            frames.append(_columns(_files(spark, edges, fail_on_data_loss).where(_any(conditions)), topic))
+    return frames
+
+
+def _files(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -> DataFrame:
+    made = ("topic", "message_id")
+    reader = spark.read.schema(StructType([field for field in schema_of("messages") if field.name not in made]))
+    reader = reader.options(
+        **{
+            "recursiveFileLookup": "true",  # a directory such as `offset=1` is no column
+            "ignoreMissingFiles": "false" if fail_on_data_loss else "true",
+            "ignoreCorruptFiles": "false",
+            "parquet.page.verify-checksum.enabled": "true",
+        }
+    )
+    return reader.parquet(*[f"file://{part.segment.path}" for part in parts])
+
+
+def _any(conditions: list[Column]) -> Column:
+    """All of them joined by OR, as a tree that is not deep."""
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return _any(conditions[:half]) | _any(conditions[half:])
+
+
+def _columns(segments: DataFrame, topic: str) -> DataFrame:
+    """The columns of the data source out of those of a segment."""
+    made: dict[str, Column] = {
+        "topic": f.lit(topic),
+        "message_id": f.concat(f.lit(f"{topic}/"), f.col("partition").cast("string"), f.lit("/"), f.col("offset")),
+    }
+    return segments.select(
+        *[made[name].alias(name) if name in made else f.col(name) for name in schema_of("messages").fieldNames()]
+    )
+
+
+def _tail(
+    spark: SparkSession,
+    given: Mapping[str, str],
+    start: Mapping[str, Mapping[int, int]],
+    end: Mapping[str, Mapping[int, int]],
+) -> DataFrame:
+    register(spark)
+    left_out = ("startingtimestamp", "endingtimestamp")
+    options = {name: value for name, value in given.items() if name not in left_out}
+    options["startingoffsets"], options["endingoffsets"] = json.dumps(to_json(start)), json.dumps(to_json(end))
+    return spark.read.format("penstock").options(**options).load()
+
+
+def read_events(
+    spark: SparkSession,
+    topic: str,
+    *,
+    per_message: bool = False,
+    servers: str | None = None,
+    path: str | None = None,
+    token: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """What happened to the messages of a topic: a row for each event, or for each message of each event.
+
+    An event speaks of a run of messages. With `per_message` it is a row for every one of them, with its `offset` and
+    `message_id`, and without the columns of the run (`count`, `last`, `offsets`).
+    """
+    register(spark)
+    given = _given(topic, servers, path, token, {**options, "table": "events"})
+    events = spark.read.format("penstock").options(**given).load()
+    return explode_events(events) if per_message else events
+
+
+def explode_events(events: DataFrame) -> DataFrame:
+    """A row for each message that an event speaks of; works on streams too."""
+    run = f.when(f.col("offsets").isNotNull(), f.col("offsets")).otherwise(f.sequence("offset", "last"))
+    kept = [name for name in events.columns if name not in ("offset", "count", "last", "offsets")]
+    exploded = events.where("count > 0").select(*kept, f.explode(run).alias("offset"))
+    return exploded.withColumn(
+        "message_id", f.concat_ws("/", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
+    )
+
+
+def topics(
+    spark: SparkSession,
+    *,
+    servers: str | None = None,
+    path: str | None = None,
+    token: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Every partition of every topic: where it begins and ends, and how much of it is settled."""
+    checked = read_options(_given(".*", servers, path, token, options, pattern=True), streaming=False)
+    origin = origin_of(checked)
+    rows = [
+        (
+            name,
+            log.partition,
+            log.first,
+            log.end,
+            log.settled_end,
+            len(log.segments),
+            sum(segment.size_bytes for segment in log.segments),
+        )
+        for name in origin.topic_names()
+        for log in origin.layout(name).messages
+    ]
+    schema = (
+        "topic STRING, partition INT, first_offset BIGINT, end_offset BIGINT, settled_end BIGINT, segments INT, "
+        "segment_bytes BIGINT"
+    )
+    return spark.createDataFrame(rows, schema)
+
+
+def _given(
+    topics: str,
+    servers: str | None,
+    path: str | None,
+    token: str | None,
+    options: Mapping[str, Any],
+    pattern: bool = False,
+) -> dict[str, str]:
+    """All options by their names in lower case, as Spark takes them."""
+    named = {"servers": servers, "path": path, "token": token, "subscribepattern" if pattern else "subscribe": topics}
+    texts = {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+    if "subscribe" in texts:
+        raise InvalidArgument("subscribe: the topic is given already")
+    return {**{name: value for name, value in named.items() if value is not None}, **texts}

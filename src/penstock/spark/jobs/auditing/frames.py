@@ -1,0 +1,143 @@
+"""The rows of a side as DataFrames: checked files by Spark's own reader, the rest by the data source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
+
+from penstock.segments.schema import SCHEMAS
+from penstock.spark.jobs.auditing.problems import Key
+from penstock.spark.jobs.auditing.sides import LogView, Side
+from penstock.spark.registering import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_OWN_FRAMES, _OWN_ROWS = 16, 1_000_000
+"""So many of the largest topics are read by themselves; of the others, the file of each row tells where it belongs."""
+_PATTERN = frozenset("*?[]{}\\%")
+"""What Spark takes for more than a part of a file's name."""
+NEVER = 2**63 - 1
+
+
+class Frames:
+    """Makes the frames of one table of one side: its stored columns, `id` (of the topic), `cuts` (of the log)."""
+
+    def __init__(
+        self, spark: SparkSession, side: Side, table: str, ids: Mapping[str, int], cuts: Mapping[Key, Sequence[int]]
+    ) -> None:
+        self._spark, self._side, self._table, self._ids = spark, side, table, ids
+        self._width = max(map(len, cuts.values()), default=0)
+        self._cuts = {key: [*found, *[NEVER] * (self._width - len(found))] for key, found in cuts.items()}
+        self._fields = [StructField(field.name, field.dataType) for field in from_arrow_schema(SCHEMAS[table]).fields]
+
+    def all(self, wanted: Callable[[LogView], bool] = lambda view: True) -> list[DataFrame]:
+        """Frames that together have every row of the logs that are wanted."""
+        views = [view for view in self._side.of(self._table) if wanted(view)]
+        by_topic: dict[str, list[LogView]] = {}
+        for view in views:
+            if view.segments:
+                by_topic.setdefault(view.topic, []).append(view)
+        sizes = {topic: sum(one.rows for view in mine for one in view.segments) for topic, mine in by_topic.items()}
+        large = [topic for topic, rows in sizes.items() if rows >= _OWN_ROWS]
+        largest = sorted(large, key=lambda topic: (-sizes[topic], topic))[:_OWN_FRAMES]
+        frames = [self._of_topic(by_topic[topic]) for topic in largest]
+        others = [view for topic, mine in by_topic.items() if topic not in largest for view in mine]
+        frames += [self._by_file(others)] if others else []
+        sourced = [view for view in views if view.source_from < view.end]
+        return [*frames, self._sourced(sourced)] if sourced else frames
+
+    def _of_topic(self, views: list[LogView]) -> DataFrame:
+        """One topic: where its logs are cut is told by the partition."""
+        files = [one.path for view in views for one in view.segments]
+        if any(_PATTERN & set(path) for path in files):
+            return self._by_source(views)
+        last = max(view.partition for view in views)
+        of_partition = f.array(
+            *[_longs(self._cuts.get((views[0].topic, number), [NEVER] * self._width)) for number in range(last + 1)]
+        )
+        return self._read(files).select(
+            *self._stored(),
+            f.lit(self._ids[views[0].topic]).alias("id"),
+            (of_partition[f.col("partition")] if self._width else _longs([])).alias("cuts"),
+        )
+
+    def _by_file(self, views: list[LogView]) -> DataFrame:
+        """Many topics: what a row belongs to is told by its file."""
+        plain: list[LogView] = []
+        odd: list[LogView] = []
+        for view in views:
+            (odd if any(_PATTERN & set(one.path) for one in view.segments) else plain).append(view)
+        frames = [self._by_source(odd)] if odd else []
+        if plain:
+            owners = {one.path: view for view in plain for one in view.segments}
+            frame = self._read(list(owners))
+            paths = [urlsplit(name).path for name in frame.inputFiles()]  # with %20 for a space, as Spark has it
+            rows = [
+                (f"{scheme}{path}", *self._place_of(owners[unquote(path)]))
+                for path in paths
+                for scheme in ("file:", "file://")  # Spark writes one or the other
+            ]
+            places = self._spark.createDataFrame(rows, StructType([StructField("file", StringType()), *_PLACE]))
+            frame = frame.select(*self._stored(), f.col("_metadata.file_path").alias("file"))
+            frames.append(frame.join(f.broadcast(places), "file").drop("file"))
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def _read(self, files: list[str]) -> DataFrame:
+        reader = self._spark.read.schema(StructType(self._fields)).options(
+            **{"recursiveFileLookup": "true", "parquet.page.verify-checksum.enabled": "true"}
+        )
+        return reader.parquet(*[f"file://{path}" for path in files])
+
+    def _by_source(self, views: list[LogView]) -> DataFrame:
+        return self._source({view.key: (view.first, view.source_from) for view in views})
+
+    def _sourced(self, views: list[LogView]) -> DataFrame:
+        return self._source({view.key: (view.source_from, view.end) for view in views})
+
+    def _source(self, runs: Mapping[Key, tuple[int, int]]) -> DataFrame:
+        """Rows through the data source; what is not there is found by counting."""
+        register(self._spark)
+        start: dict[str, dict[str, int]] = {}
+        end: dict[str, dict[str, int]] = {}
+        for (topic, number), (low, high) in runs.items():
+            start.setdefault(topic, {})[str(number)] = low
+            end.setdefault(topic, {})[str(number)] = high
+        options: dict[str, Any] = {
+            **self._side.place.options,
+            "table": self._table,
+            "assign": json.dumps({topic: sorted(map(int, places)) for topic, places in start.items()}),
+            "startingOffsets": json.dumps(start),
+            "endingOffsets": json.dumps(end),
+            "includeDeleted": "true",
+            "failOnDataLoss": "false",
+        }
+        schema = StructType([*self._fields, StructField("topic", StringType())])
+        frame = self._spark.read.format("penstock").schema(schema).options(**options).load()
+        rows = [
+            (topic, number, self._ids[topic], self._cuts.get((topic, number), [NEVER] * self._width))
+            for topic, number in runs
+        ]
+        named = [StructField("topic", StringType()), StructField("partition", IntegerType()), *_PLACE]
+        places = self._spark.createDataFrame(rows, StructType(named))
+        found = frame.join(f.broadcast(places), ["topic", "partition"])
+        return found.select(*self._stored(), "id", "cuts")
+
+    def _place_of(self, view: LogView) -> tuple[int, list[int]]:
+        return self._ids[view.topic], self._cuts.get(view.key, [NEVER] * self._width)
+
+    def _stored(self) -> list[str]:
+        return [field.name for field in self._fields]
+
+
+_PLACE = [StructField("id", IntegerType()), StructField("cuts", ArrayType(LongType()))]
+
+
+def _longs(numbers: Sequence[int]) -> Column:
+    return f.array(*map(f.lit, numbers)).cast("array<bigint>")

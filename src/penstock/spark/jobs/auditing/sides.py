@@ -1,0 +1,164 @@
+"""What a place says it has: its logs, their files, and the runs of offsets that these should hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from penstock.model.errors import CorruptData, TopicNotFound
+from penstock.model.layout import LogLayout, SegmentPlace
+from penstock.spark.jobs.auditing.problems import Findings, Key
+from penstock.spark.jobs.place import Place
+from penstock.spark.lake.layout import TABLES
+from penstock.spark.lake.log import LakeState, read_state
+from penstock.spark.lake.origin import LakeOrigin
+from penstock.spark.origins import Origin
+
+Run = tuple[int, int]
+"""Places from the first to before the second."""
+
+
+@dataclass
+class LogView:
+    """The messages or the events of one partition, as the place says."""
+
+    topic: str
+    partition: int
+    table: str
+    segments: list[SegmentPlace]
+    """Those that are read as files."""
+    source_from: int
+    """From here on rows come through the data source: out of the journal, or from the server."""
+    end: int
+    given: list[Run] = field(default_factory=list)
+    """Gaps that the log of a lake speaks of."""
+    broken: list[Run] = field(default_factory=list)
+    """What is in files that cannot be read; that is told already."""
+    rows_of_chunks: dict[int, int] = field(default_factory=dict)
+    """Rows by chunk, of files that have fewer rows than places."""
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    @property
+    def first(self) -> int:
+        """The lowest place that it has."""
+        return min([segment.base for segment in self.segments] + [run[0] for run in self.broken] + [self.source_from])
+
+    def runs(self) -> list[Run]:
+        """What can be read of it, in order and joined."""
+        return joined([*((one.base, one.end) for one in self.segments), (self.source_from, self.end)])
+
+    def holes(self) -> list[Run]:
+        """What is missing between its first place and its end, and was not told yet."""
+        return gaps_of(joined([*self.runs(), *self.broken]))
+
+
+class Side:
+    """A place that is audited: the topics themselves, or the lake beside them."""
+
+    def __init__(self, name: str, place: Place, findings: Findings) -> None:
+        self.name, self.place, self._findings = name, place, findings
+        self.origin: Origin = place.origin()
+        self.logs: dict[tuple[str, str, int], LogView] = {}
+        """By table, topic and partition."""
+
+    @property
+    def is_lake(self) -> bool:
+        return isinstance(self.origin, LakeOrigin)
+
+    def topic_names(self) -> list[str]:
+        return self.origin.topic_names()
+
+    def look(self, topics: Iterable[str]) -> None:
+        """Find out what it has of these topics; of those that it does not know, nothing."""
+        known = set(self.topic_names())
+        for topic in topics:
+            if topic in known:
+                for view in self._views(topic):
+                    self.logs[view.table, view.topic, view.partition] = view
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions it knows of a topic."""
+        return max((number + 1 for table, name, number in self.logs if name == topic and table == TABLES[0]), default=0)
+
+    def log(self, table: str, key: Key) -> LogView | None:
+        """One of its logs."""
+        return self.logs.get((table, *key))
+
+    def of(self, table: str) -> list[LogView]:
+        """Its logs of a table, in order."""
+        return [view for (kind, _, _), view in sorted(self.logs.items(), key=lambda item: item[0]) if kind == table]
+
+    def _views(self, topic: str) -> Iterator[LogView]:
+        try:
+            if self.is_lake:
+                yield from self._of_lake(topic)
+                return
+            layout = self.origin.layout(topic)
+        except CorruptData as error:
+            self._findings.problem(topic, None, None, f"{self.name}{error}")
+            return
+        except TopicNotFound:  # it was deleted meanwhile
+            return
+        for table, logs in zip(TABLES, (layout.messages, layout.events), strict=True):
+            for log in logs:
+                yield _view(topic, table, log)
+
+    def _of_lake(self, topic: str) -> Iterator[LogView]:
+        """From the log of the lake alone: a file that is missing is found later, with all others."""
+        assert self.place.path is not None
+        state: LakeState = read_state(Path(self.place.path), topic)
+        for table in TABLES:
+            for number in range(state.partitions):
+                segments = [file.place(state.topic_root) for file in state.log(table, number)]
+                end = segments[-1].end if segments else 0
+                gaps = [(gap.start, gap.end) for gap in state.gaps if (gap.table, gap.partition) == (table, number)]
+                yield LogView(topic, number, table, segments, end, end, gaps)
+
+
+def _view(topic: str, table: str, log: LogLayout) -> LogView:
+    segments = sorted(log.segments, key=lambda segment: segment.base)
+    return LogView(topic, log.partition, table, segments, max(log.settled_end, log.first), log.end)
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """Runs in order, with neighbours and those that overlap made one."""
+    found: list[Run] = []
+    for start, end in sorted(run for run in runs if run[0] < run[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def gaps_of(runs: Sequence[Run]) -> list[Run]:
+    """What is between runs that are joined."""
+    return [(before[1], after[0]) for before, after in pairwise(runs)]
+
+
+def without(runs: Sequence[Run], others: Sequence[Run]) -> list[Run]:
+    """The runs, less what the others have too; both are joined."""
+    left: list[Run] = []
+    for start, end in runs:
+        at = start
+        for low, high in others:
+            if low < end and high > at:
+                left.append((at, low))
+                at = max(at, high)
+        left.append((at, end))
+    return [run for run in left if run[0] < run[1]]
+
+
+def inside(runs: Sequence[Run], others: Sequence[Run]) -> list[Run]:
+    """What both have."""
+    return without(runs, without(runs, others))
+
+
+def length(runs: Iterable[Run]) -> int:
+    """How many places they have."""
+    return sum(end - start for start, end in runs)

@@ -1,0 +1,291 @@
+"""Dead letters brought back by an SQL condition: in place, as copies in another topic, or with another value.
+
+Without a rewrite the broker does it: a letter that it sends back and the letter's end are one commit. With one, the
+letter's replacement is published first, once (`parts.py`), and then the letter is purged. Which letters were replaced
+is known by their offsets among the dead letters, so a run after a kill purges those, and replaces only the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, StringType
+
+from penstock.model.errors import InvalidArgument, TopicNotFound
+from penstock.model.letters import RedriveReport
+from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.options import check_rate
+from penstock.spark.frames import read_events, read_topic
+from penstock.spark.jobs.failing import told_clearly
+from penstock.spark.jobs.letters import letters, letters_topics
+from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.parts import OFFSET, Pace, Part, Published, identity_of
+from penstock.spark.jobs.place import Place
+from penstock.spark.jobs.progress import SILENCE, Progress
+from penstock.spark.jobs.repeatable import check_repeatable
+from penstock.spark.options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORIGIN = "penstock-origin"
+_AT_ONCE = 20_000
+_TURN_S = 10
+"""At a limited rate, a call to the broker has the letters of so long."""
+
+
+def dlq_redrive(
+    spark: SparkSession,
+    place: Place,
+    topic: str,
+    *,
+    where: str | None = None,
+    value: str | None = None,
+    to: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    progress: Progress = SILENCE,
+) -> Outcome:
+    """Bring back the dead letters of a topic that `where` chooses, and look whether they are back.
+
+    They go to the group that gave them up, at their old place; or to the topic `to`. With `value`, an SQL expression
+    for a new value, a new message takes the place of each: in its topic, where every group gets it, or in `to`.
+    """
+    with told_clearly():
+        client = place.client("redriving")
+        check_rate(rate)
+        home = letters_topics(place, [topic])[0]
+        if to is not None and check_topic_name(to) == home + DEAD_LETTERS:
+            raise InvalidArgument(f"dead letters of {home} are in {to} already: give another topic")
+        choice = _Choice(spark, place, home, where, value)
+        progress.step("choosing dead letters")
+        chosen = choice.table(with_value=True)
+        if dry_run or not len(chosen):
+            notes = () if len(chosen) else (f"no dead letter of {home} is chosen",)
+            return _outcome(home, to, chosen, None, notes, dry_run=dry_run)
+        progress.step(f"redriving {home}", len(chosen))
+        if value is None:
+            skipped = _sent_back(place, home, chosen, to, rate, progress)
+        else:
+            identity = identity_of("redrive", {"topic": home, "where": where, "value": value, "to": to})
+            options = WriteOptions(place.servers or "", place.secrets, to or home)
+            published = Published(client, options, identity, Pace(rate))
+            skipped = _replaced(place, home, chosen, choice, to, published, rate, progress)
+        progress.step("verifying")
+        found = _Verified(spark, place, home, to, chosen, choice, copied_only=value is not None)
+        return _outcome(home, to, chosen, found, found.notes(skipped))
+
+
+class _Choice:
+    """Which letters, and what they become."""
+
+    def __init__(self, spark: SparkSession, place: Place, topic: str, where: str | None, value: str | None) -> None:
+        self._spark, self._place, self._topic = spark, place, topic
+        self._where, self._value = where, value
+        some = self._chosen(None)
+        check_repeatable(some.selectExpr("message_id", *([] if value is None else [f"{value} AS value"])), "the SQL")
+        if value is not None:
+            kind = some.selectExpr(f"{value} AS value").schema[0].dataType
+            if not isinstance(kind, StringType | BinaryType):
+                raise InvalidArgument(
+                    f"value: the SQL gives {kind.simpleString().upper()}, and a value is STRING or BINARY"
+                )
+
+    def _chosen(self, part: Part | None) -> DataFrame:
+        found = letters(self._spark, self._place, self._topic, part)
+        return found if self._where is None else found.where(self._where)
+
+    def table(self, *, with_value: bool = False) -> pa.Table:
+        """Those that are chosen now, oldest first in each partition; with a value for all of them, if that matters."""
+        columns = ["partition", "offset", "message_id", "origin", "group", "died_at"]
+        rows = self._chosen(None)
+        if not with_value or self._value is None:
+            return _sorted(rows.select(*columns))
+        table = _sorted(rows.select(*columns, f.expr(f"({self._value}) IS NULL").alias("none")))
+        if without := pc.sum(table.column("none")).as_py():
+            raise InvalidArgument(f"value: the SQL gives NULL for {without:,} of {len(table):,} dead letters")
+        return table.select(columns)
+
+    def replacements(self, part: Part, partitions: int | None) -> pa.Table:
+        """What takes the place of the letters of a part, as rows of messages beside OFFSET and `message_id`."""
+        own = f.coalesce("headers", f.create_map().cast("map<string,string>"))
+        columns = [
+            f.expr(f"{self._value}").alias("value"),
+            f.col("key"),
+            f.map_concat(own, f.create_map(f.lit(ORIGIN), f.col("origin"))).alias("headers"),
+            f.col("priority"),
+        ]
+        if partitions is not None:  # keyless ones stay in their partition
+            place = f.element_at(f.split("origin", "/"), 2).cast("int") % partitions
+            columns.append(f.when(f.col("key").isNull(), place).alias("partition"))
+        rows = self._chosen(part).select(*columns, f.col("offset").alias(OFFSET), "message_id")
+        return rows.toArrow().sort_by(OFFSET)
+
+
+def _sorted(rows: DataFrame) -> pa.Table:
+    return rows.toArrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def _sent_back(
+    place: Place, topic: str, chosen: pa.Table, to: str | None, rate: float | None, progress: Progress
+) -> int:
+    """Have the broker redrive the letters by their ids; how many it skipped."""
+    client = place.client("redriving")
+    at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate * _TURN_S)))
+    skipped = 0
+    due_s = time.monotonic()
+    for start in range(0, len(chosen), at_once):
+        ids = chosen.column("message_id").slice(start, at_once).to_pylist()
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        due_s = time.monotonic() + (0 if rate is None else len(ids) / rate)
+        report: RedriveReport = client.redrive_chosen(topic, ids, to, rate, dry_run=False)
+        skipped += report.skipped + len(ids) - report.selected
+        progress.advance(len(ids))
+    return skipped
+
+
+def _replaced(
+    place: Place,
+    topic: str,
+    chosen: pa.Table,
+    choice: _Choice,
+    to: str | None,
+    published: Published,
+    rate: float | None,
+    progress: Progress,
+) -> int:
+    """Publish what takes the place of each letter, then purge the letter; how many were gone by then."""
+    client = place.client("redriving")
+    at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate * _TURN_S)))
+    known = {info.name: len(info.partitions) for info in client.topics()}
+    partitions = known.get(topic) if to is None else None
+    skipped = 0
+    for number in pc.unique(chosen.column("partition")).to_pylist():
+        offsets = chosen.filter(pc.equal(chosen.column("partition"), number)).column("offset")
+        for start in range(0, len(offsets), at_once):
+            some = offsets.slice(start, at_once)
+            part = Part(number, some[0].as_py(), some[-1].as_py() + 1)
+            rows = choice.replacements(part, partitions)
+            published.rows(part, rows.drop_columns(["message_id"]))
+            gone = client.purge_chosen(topic, rows.column("message_id").to_pylist()) if len(rows) else 0
+            skipped += len(some) - gone
+            progress.advance(len(some))
+    return skipped
+
+
+class _Verified:
+    """What became of the chosen letters, by the logs themselves: which are back, and which are letters still."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: Place,
+        topic: str,
+        to: str | None,
+        chosen: pa.Table,
+        choice: _Choice,
+        *,
+        copied_only: bool,
+    ) -> None:
+        self._spark, self._place = spark, place
+        self._since = pc.min(chosen.column("died_at")).as_py()
+        self.left = chosen.join(choice.table().select(["message_id"]), "message_id", join_type="left semi")
+        back = chosen.slice(0, 0)
+        rest = chosen
+        if to is None and not copied_only:
+            back = _behind(rest, ["origin", "group"], self._redriven(topic))
+            rest = rest.join(back.select(["message_id"]), "message_id", join_type="left anti")
+        if len(rest):
+            copied = _behind(rest, ["origin"], self._copies(to or topic))
+            back = pa.concat_tables([back, copied])
+        self.back = back
+        self._chosen = chosen
+
+    @property
+    def whole(self) -> bool:
+        """Whether every one is back, and none is left."""
+        return not len(self.left) and len(self.back) == len(self._chosen)
+
+    def notes(self, skipped: int) -> tuple[str, ...]:
+        """What is not as it should be."""
+        found = []
+        if len(self.left):
+            found.append(f"{len(self.left):,} of them are dead letters still")
+        if missing := len(self._chosen) - len(self.back):
+            found.append(f"{missing:,} of them are not back in the log")
+        if skipped:
+            found.append(
+                f"{skipped:,} were redriven or purged by others meanwhile, or their group was moved back over them"
+            )
+        return tuple(found)
+
+    def _redriven(self, topic: str) -> pa.Table:
+        """The messages that came back to their group, and when that was last."""
+        try:
+            events = read_events(self._spark, topic, per_message=True, **self._place.options)
+        except TopicNotFound:
+            return pa.table({"origin": pa.array([], pa.string()), "group": pa.array([], pa.string())})
+        rows = events.where((f.col("kind") == "redriven") & (f.col("time") >= f.lit(self._since)))
+        found = rows.select(f.col("message_id").alias("origin"), "group", f.col("time").alias("at")).toArrow()
+        return found.group_by(["origin", "group"]).aggregate([("at", "max")])
+
+    def _copies(self, topic: str) -> pa.Table:
+        """The messages that are copies of others, and when the last was published."""
+        options: dict[str, Any] = {**self._place.options, "startingTimestamp": self._since.isoformat()}
+        try:
+            messages = read_topic(self._spark, topic, **options)
+        except TopicNotFound:
+            return pa.table({"origin": pa.array([], pa.string())})
+        origin = f.element_at("headers", ORIGIN).alias("origin")
+        found = messages.select(origin, f.col("timestamp").alias("at")).where("origin IS NOT NULL").toArrow()
+        return found.group_by("origin").aggregate([("at", "max"), ("at", "count")])
+
+
+def _behind(chosen: pa.Table, keys: list[str], found: pa.Table) -> pa.Table:
+    """Those of the chosen of which something was found after they died."""
+    if not len(found):
+        return chosen.slice(0, 0)
+    joined = chosen.join(found, keys, join_type="inner")
+    joined = joined.filter(pc.greater_equal(joined.column("at_max"), joined.column("died_at")))
+    if "at_count" in joined.column_names:  # a message that died for two groups has to be there twice
+        seen: Counter[str] = Counter()
+        enough = []
+        for origin, times in zip(
+            joined.column("origin").to_pylist(), joined.column("at_count").to_pylist(), strict=True
+        ):
+            seen[origin] += 1
+            enough.append(seen[origin] <= times)
+        joined = joined.filter(pa.array(enough, pa.bool_()))
+    return joined.select(chosen.column_names)
+
+
+def _outcome(
+    topic: str,
+    to: str | None,
+    chosen: pa.Table,
+    found: _Verified | None,
+    notes: tuple[str, ...],
+    *,
+    dry_run: bool = False,
+) -> Outcome:
+    """Figures in all, and by the group that gave them up."""
+
+    def by_group(table: pa.Table) -> dict[str, int]:
+        counted = pc.value_counts(table.column("group").combine_chunks())
+        return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
+
+    summary: dict[str, Any] = {"topic": topic, "to": to or topic, "chosen": len(chosen)}
+    columns = ["group", ">chosen"]
+    tables = [by_group(chosen)]
+    if found is not None:
+        summary |= {"back": len(found.back), "left": len(found.left)}
+        columns += [">back", ">left"]
+        tables += [by_group(found.back), by_group(found.left)]
+    rows = [(group, *(counts.get(group, 0) for counts in tables)) for group in sorted(tables[0])]
+    whole = found is None or found.whole
+    return Outcome("dlq-redrive", summary, columns, rows, notes, dry_run=dry_run, whole=whole)

@@ -1,0 +1,37 @@
+"""What a job answers: the same for people, for programs, and for whoever called the function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job did, or would do: some figures, and a table. Two runs on the same input give equal ones."""
+
+    job: str
+    summary: Mapping[str, Any]
+    """Figures and places by name, such as `messages` or `file`; what JSON can say."""
+    columns: Sequence[str] = ()
+    """Of the table; `>` before a name puts numbers to the right."""
+    rows: Sequence[Sequence[Any]] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+    """What people should know beside it, a line each."""
+    dry_run: bool = False
+    """Whether this is what would be done, and nothing was."""
+    whole: bool = True
+    """Whether everything is as it should be; a job that finds otherwise ends with exit code 1."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--output json` prints."""
+        names = [name.removeprefix(">") for name in self.columns]
+        return {
+            "job": self.job,
+            "dry_run": self.dry_run,
+            "whole": self.whole,
+            **self.summary,
+            "rows": [dict(zip(names, row, strict=True)) for row in self.rows],
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,144 @@
+"""Work in numbered parts: what was published of a log is known by its offsets, so that a job goes on where it was.
+
+Each partition of the log that a job reads has a producer of its own, and the number of a part is the offset behind its
+last message. The broker remembers the newest number of each producer: everything before it was published, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.options import WriteOptions
+from penstock.spark.writing import Staged, publish, stage
+
+if TYPE_CHECKING:
+    from penstock.client.sync import Client
+
+PARTITION, OFFSET = "penstock_partition", "penstock_offset"
+"""Columns beside those of a message: of which message of the source a row is made."""
+_TURN_S = 0.25
+"""At a limited rate, as many messages go at once as are due in so long."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive messages of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.end - self.start
+
+
+def identity_of(job: str, words: Mapping[str, object]) -> str:
+    """A name for what a job was asked to do: the same words, the same name."""
+    text = json.dumps(words, sort_keys=True, default=str)
+    return f"{job}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def rounds(windows: Sequence[Part], parts: int) -> Iterator[list[Part]]:
+    """The windows cut into so many parts each: all first ones, all second ones, ….
+
+    Partitions go on side by side, as they were filled. The same windows are cut the same way each time.
+    """
+    for number in range(parts):
+        cut = [
+            Part(
+                window.partition,
+                window.start + window.count * number // parts,
+                window.start + window.count * (number + 1) // parts,
+            )
+            for window in windows
+        ]
+        yield [part for part in cut if part.count]
+
+
+class Pace:
+    """Never more than so many messages a second, over any second: a turn is as far behind the one before as it is due.
+
+    `clock` and `sleep` are for tests.
+    """
+
+    def __init__(
+        self,
+        rate: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._clock, self._sleep = rate, clock, sleep
+        self._free_s = clock()
+
+    @property
+    def at_once(self) -> int | None:
+        """How many may go in one turn; None where there is no limit."""
+        return None if self._rate is None else max(1, int(self._rate * _TURN_S))
+
+    def wait(self) -> None:
+        """Wait for the next turn."""
+        while (ahead_s := self._free_s - self._clock()) > 0:
+            self._sleep(ahead_s)
+
+    def went(self, messages: int) -> None:
+        """So many were published just now."""
+        if self._rate is not None:
+            self._free_s = self._clock() + messages / self._rate
+
+
+class Published:
+    """Publishes rows from the driver, part by part and turn by turn, each once."""
+
+    def __init__(self, client: Client, options: WriteOptions, identity: str, pace: Pace) -> None:
+        self._client, self._options, self._identity, self._pace = client, options, identity, pace
+
+    def producer(self, partition: int) -> str:
+        """The name under which the parts of a partition are published."""
+        return f"{self._identity}-{partition}"
+
+    def reached(self, partition: int) -> int:
+        """The offset before which everything of a partition was published; 0 if nothing was."""
+        return self._client.staged_sequence(self.producer(partition)) or 0
+
+    def rows(self, part: Part, rows: pa.Table, went: Callable[[int], None] = lambda _: None) -> int:
+        """Publish the rows of a part that were not yet; rows have the columns of a message, and OFFSET in order.
+
+        `went` hears of the offset that was reached after each turn. How many rows there were to publish.
+        """
+        known = self.reached(part.partition)
+        left = rows.filter(pc.greater_equal(rows.column(OFFSET), known)) if known > part.start else rows
+        for start, end, reached in self._turns(left.column(OFFSET).to_pylist(), part.end):
+            some = left.slice(start, end - start).drop_columns([OFFSET])
+            self._pace.wait()
+            self._once(part, reached, some)
+            self._pace.went(end - start)
+            went(reached)
+        return len(left)
+
+    def _turns(self, offsets: list[int], part_end: int) -> Iterator[tuple[int, int, int]]:
+        """From row to row, and the offset behind; rows that are made of one message go together."""
+        size = self._pace.at_once or len(offsets) or 1
+        start = 0
+        while start < len(offsets):
+            end = min(start + size, len(offsets))
+            while end < len(offsets) and offsets[end] == offsets[end - 1]:
+                end += 1
+            yield start, end, part_end if end == len(offsets) else offsets[end - 1] + 1
+            start = end
+        if not offsets:
+            yield 0, 0, part_end
+
+    def _once(self, part: Part, reached: int, rows: pa.Table) -> None:
+        producer = self.producer(part.partition)
+        staged: list[Staged] = [stage(self._options, producer, iter(rows.to_batches()))] if len(rows) else []
+        publish(self._options, producer, reached, staged)

@@ -1,0 +1,28 @@
+"""Work that Spark spreads over its cores and machines item by item, where a table would only be in the way."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def spread(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
+    """Do the work for every item in a task of its own, in any order; the results in the order of the items.
+
+    A task may run twice: what it leaves behind must not depend on how often. Items and results are pickled on their
+    way, between processes of this job only.
+    """
+    if not items:
+        return []
+    packed = [pickle.dumps(item) for item in items]
+    results = spark.sparkContext.parallelize(packed, len(packed)).map(
+        lambda item: pickle.dumps(work(pickle.loads(item)))
+    )
+    return [pickle.loads(result) for result in results.collect()]

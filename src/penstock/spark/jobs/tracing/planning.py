@@ -1,0 +1,188 @@
+"""What a report looks at: the logs of topics, the groups that their events speak of, and chunks for the tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.filters import Wanted
+from penstock.spark.jobs.auditing.events import EventLog, rule
+from penstock.spark.jobs.place import Place
+from penstock.spark.jobs.spreading import spread
+from penstock.spark.jobs.tracing.reading import Chunk, EventSpan, bounds_of, read_events
+from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, read_options
+from penstock.spark.origins import Origin
+from penstock.spark.planning import Plan
+from penstock.spark.slices import Access, Span, access_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CHUNK_ROWS = 1_000_000
+_SURVEYED_BYTES = 4 << 20
+_RULING = ["event", "kind", "offset", "count", "group", "detail"]
+_KINDS = pa.array(["created", "sought", "forgotten"])
+Key = tuple[str, int]
+"""A topic and a partition."""
+
+
+@dataclass
+class Logs:
+    """The logs of all partitions that are looked at, as they are at one instant."""
+
+    messages: dict[Key, Span]
+    events: dict[Key, Span]
+    message_access: Access
+    event_access: Access
+    latest_us: int
+    """The time of the newest thing that the segments of messages tell."""
+
+
+@dataclass
+class Surveyed:
+    """What is known of the events of a partition."""
+
+    log: EventLog = field(default_factory=EventLog)
+    count: int = 0
+    latest_us: int = 0
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By file: the offsets that its events speak of."""
+
+
+@dataclass(frozen=True)
+class _Survey:
+    count: int
+    latest_us: int
+    ruling: list[tuple[int, str, int, int, str | None, str | None]]
+    bounds: dict[str, tuple[int, int]]
+
+
+def logs_of(place: Place, origin: Origin, topics: Sequence[str], from_us: int | None, to_us: int | None) -> Logs:
+    """The logs of topics; of the messages, what was published from a time to before another."""
+    found: dict[str, dict[Key, Span]] = {}
+    accesses: list[Access] = []
+    latest_us = 0
+    for table in ("messages", "events"):
+        given = {**place.options, "subscribe": ",".join(topics), "table": table}
+        options = read_options({**given, "includeDeleted": "true", "failOnDataLoss": "false"}, streaming=False)
+        plan = Plan(origin, options)
+        start, end = plan.resolve(Position(EARLIEST), "start"), plan.resolve(Position(LATEST), "end")
+        if table == "messages":
+            segments = [one for logs in plan.logs.values() for log in logs.values() for one in log.segments]
+            latest_us = max((one.last_us for one in segments), default=0)
+            start = _at(plan, start, from_us)
+            end = _at(plan, end, to_us)
+        spans = plan.spans(start, end, Wanted())
+        found[table] = {(span.topic, span.partition): span for span in spans}
+        accesses.append(access_of(options))
+    return Logs(found["messages"], found["events"], accesses[0], accesses[1], latest_us)
+
+
+def _at(plan: Plan, places: Offsets, time_us: int | None) -> Offsets:
+    return places if time_us is None else plan.resolve(Position(EARLIEST, time_us=time_us), "time")
+
+
+def survey(spark: SparkSession, logs: Logs) -> dict[Key, Surveyed]:
+    """Look at all events once: which groups there are, and what each file speaks of."""
+    items: list[tuple[Key, EventSpan]] = []
+    for key, span in logs.events.items():
+        items += [(key, EventSpan(logs.event_access, part)) for part in _bundles(span)]
+    found = {key: Surveyed() for key in logs.events}
+    ruling: dict[Key, list[tuple[int, str, int, int, str | None, str | None]]] = {key: [] for key in logs.events}
+    for (key, _), one in zip(items, spread(spark, [item for _, item in items], _look_over), strict=True):
+        mine = found[key]
+        mine.count += one.count
+        mine.latest_us = max(mine.latest_us, one.latest_us)
+        mine.bounds |= one.bounds
+        ruling[key] += one.ruling
+    for key, listed in ruling.items():
+        rule(found[key].log, sorted(listed))
+    return found
+
+
+def _bundles(span: Span) -> Iterator[Span]:
+    """Some segments each; what is in no segment comes with the last."""
+    waiting: list[int] = []
+    at, size = span.start, 0
+    for number, segment in enumerate(span.segments):
+        waiting.append(number)
+        size += segment.size_bytes
+        if size >= _SURVEYED_BYTES:
+            chosen = tuple(span.segments[one] for one in waiting)
+            yield replace(span, start=at, end=segment.end, segments=chosen)
+            waiting, at, size = [], segment.end, 0
+    if at < span.end:
+        yield replace(span, start=at, segments=tuple(span.segments[one] for one in waiting))
+
+
+def _look_over(span: EventSpan) -> _Survey:
+    count, latest_us, ruling = 0, 0, []
+    for table in read_events(span, None, [*_RULING, "time"]):
+        count += len(table)
+        latest_us = max(latest_us, pc.max(table.column("time").cast(pa.int64())).as_py() or 0)
+        chosen = table.filter(pc.is_in(table.column("kind"), _KINDS)).select(_RULING)
+        ruling += [tuple(row.values()) for row in chosen.to_pylist()]
+    bounds = {}
+    for segment in span.whole.segments:
+        try:
+            bounds[segment.path] = bounds_of(segment)
+        except OSError:  # it is read through the server
+            continue
+    return _Survey(count, latest_us, ruling, bounds)
+
+
+def chunks_of(logs: Logs, surveyed: dict[Key, Surveyed]) -> list[Chunk]:
+    """What each task looks at."""
+    found = []
+    for key, span in logs.messages.items():
+        known, events = surveyed.get(key), logs.events.get(key)
+        for part in _cut(span):
+            spans: tuple[EventSpan, ...] = ()
+            if events is not None and known is not None:
+                chosen = tuple(
+                    one for one in events.segments if _meet(known.bounds.get(one.path), part.start, part.end)
+                )
+                spans = tuple(_event_spans(logs.event_access, events, chosen))
+            eras = () if known is None else tuple(known.log.eras)
+            found.append(Chunk(*key, part, logs.message_access, spans, eras))
+    return found
+
+
+def _meet(bounds: tuple[int, int] | None, start: int, end: int) -> bool:
+    return bounds is None or (bounds[0] < end and bounds[1] >= start)
+
+
+def _event_spans(access: Access, whole: Span, chosen: Sequence[object]) -> Iterator[EventSpan]:
+    """The events of the chosen segments, and all that are in none."""
+    at = whole.start
+    for segment in whole.segments:
+        if at < segment.base:
+            yield EventSpan(access, replace(whole, start=at, end=segment.base, segments=()))
+        if segment in chosen:
+            yield EventSpan(access, replace(whole, start=segment.base, end=segment.end, segments=(segment,), blocks=()))
+        at = segment.end
+    if at < whole.end:
+        yield EventSpan(access, replace(whole, start=at, segments=()))
+
+
+def _cut(span: Span) -> Iterator[Span]:
+    """A span in parts of about the same size, at the borders of segments where these are near."""
+    parts = max(1, math.ceil(span.count / _CHUNK_ROWS))
+    borders = [span.start]
+    bases = [segment.base for segment in span.segments]
+    for number in range(1, parts):
+        ideal = span.start + span.count * number // parts
+        near = min(bases, key=lambda base: abs(base - ideal), default=ideal)
+        borders.append(near if abs(near - ideal) < _CHUNK_ROWS // 4 else ideal)
+    borders = [*sorted({border for border in borders if border >= span.start}), span.end]
+    for start, end in pairwise(borders):
+        if start < end:
+            segments = tuple(one for one in span.segments if one.end > start and one.base < end)
+            blocks = None if span.blocks is None else tuple(b for b in span.blocks if b.end > start and b.base < end)
+            yield replace(span, start=start, end=end, segments=segments, blocks=blocks)

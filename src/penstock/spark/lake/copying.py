@@ -1,0 +1,203 @@
+"""From a topic into a lake: what is missing there, cut into pieces that tasks copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.layout import LogLayout, SegmentPlace
+from penstock.segments.schema import SCHEMAS, TIMESTAMP
+from penstock.segments.window import Window
+from penstock.spark.errors import DataLoss, JobFailed
+from penstock.spark.filters import Wanted
+from penstock.spark.jobs.place import Place
+from penstock.spark.lake.layout import TABLES, LakeFile, Limits
+from penstock.spark.lake.log import Gap, LakeState
+from penstock.spark.lake.writing import LogPlace, rows_of, write_files
+from penstock.spark.options import read_options
+from penstock.spark.origins import Origin
+from penstock.spark.planning import Plan
+from penstock.spark.slices import Access, Span, access_of, open_segment, read_span
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive places of one log that become files, whoever copies them, and whatever is copied before or after."""
+
+    log: LogPlace
+    span: Span
+    tail: LakeFile | None
+    """The file of the lake that the first of them belong into."""
+
+
+@dataclass(frozen=True)
+class LogPlan:
+    """What of a log is not in the lake yet."""
+
+    log: LogPlace
+    start: int
+    end: int
+    tail: LakeFile | None
+    gap: Gap | None
+    span: Span | None
+    live: tuple[SegmentPlace, ...]
+    """Its segments that are not archived: what can be moved."""
+
+    @property
+    def count(self) -> int:
+        """How many places there are to copy."""
+        return self.end - self.start
+
+    def pieces(self, limit: Limits) -> Iterator[Piece]:
+        """Cut where files end anyway."""
+        if self.span is None:
+            return
+        for start in sorted({self.start, *range(self.start // limit.rows * limit.rows, self.end, limit.rows)}):
+            if start >= self.start:
+                end = min(self.end, (start // limit.rows + 1) * limit.rows)
+                yield Piece(self.log, _part(self.span, start, end), self.tail if start == self.start else None)
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """What of a topic is not in the lake yet."""
+
+    topic: str
+    partitions: int
+    logs: tuple[LogPlan, ...]
+    access: dict[str, Access]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What was gone before it could be copied."""
+        return [log.gap for log in self.logs if log.gap is not None]
+
+
+def plan_topic(
+    place: Place, origin: Origin, root: Path, state: LakeState, limit: Limits, *, allow_gaps: bool
+) -> TopicPlan:
+    """Compare a topic with the lake; raises if the lake cannot go on with it."""
+    topic, logs, access, known = state.topic, [], {}, state.logs()
+    for table in TABLES:
+        given = {**place.options, "subscribe": topic, "table": table, "includedeleted": "true"}
+        options = read_options({**given, "failondataloss": str(not allow_gaps).lower()}, streaming=False)
+        access[table] = access_of(options)
+        plan = Plan(origin, options)
+        for number, log in plan.logs[topic].items():
+            where = LogPlace(str(root), topic, table, number)
+            logs.append(_plan_log(plan, log, where, known.get((table, number), []), limit, access[table]))
+    gaps = [log.gap for log in logs if log.gap is not None]
+    if gaps and not allow_gaps:
+        told = ", ".join(f"{gap.table} {topic}/{gap.partition} from {gap.start} to {gap.end - 1}" for gap in gaps)
+        raise DataLoss(
+            f"these are gone, and the lake does not have them: {told}. Retention removed them, or the topic was "
+            "deleted and made again; allow gaps to go on with what is left"
+        )
+    return TopicPlan(topic, sum(log.log.table == "messages" for log in logs), tuple(logs), access)
+
+
+def _plan_log(
+    plan: Plan, log: LogLayout, where: LogPlace, files: list[LakeFile], limit: Limits, access: Access
+) -> LogPlan:
+    first, live = plan.first(log), tuple(segment for segment in log.segments if not segment.archived)
+    if not files:
+        return LogPlan(where, first, log.end, None, None, _span(plan, where, first, log.end), live)
+    last = files[-1]
+    if log.end < last.end:
+        raise InvalidArgument(
+            f"{where.topic}/{where.partition} ends at {log.end} ({where.table}), and the lake has it up to {last.end}: "
+            "it is the lake of another broker, or the topic was restored from an older copy"
+        )
+    start = max(first, last.end)
+    if start == log.end:
+        gap = None if start == last.end else Gap(where.table, where.partition, last.end, start)
+        if gap is None:
+            _check_same(plan, where, last, access)
+        return LogPlan(where, start, start, None, gap, None, live)
+    if start > last.end:
+        gap = Gap(where.table, where.partition, last.end, start)
+        return LogPlan(where, start, log.end, None, gap, _span(plan, where, start, log.end), live)
+    _check_same(plan, where, last, access)
+    tail = last if last.is_open(limit) else None
+    return LogPlan(where, start, log.end, tail, None, _span(plan, where, start, log.end), live)
+
+
+def _span(plan: Plan, where: LogPlace, start: int, end: int) -> Span | None:
+    begin, stop = ({where.topic: {where.partition: place}} for place in (start, end))
+    return next(plan.spans(begin, stop, Wanted()), None)
+
+
+def _part(span: Span, start: int, end: int) -> Span:
+    return replace(
+        span,
+        start=start,
+        end=end,
+        segments=tuple(segment for segment in span.segments if segment.end > start and segment.base < end),
+        blocks=None if span.blocks is None else tuple(b for b in span.blocks if b.end > start and b.base < end),
+    )
+
+
+def _check_same(plan: Plan, where: LogPlace, last: LakeFile, access: Access) -> None:
+    """Raise if the last row in the lake is another one in the topic, where both can be seen."""
+    place = last.end - 1
+    log = plan.logs[where.topic][where.partition]
+    span = _span(plan, where, place, last.end) if plan.first(log) <= place else None
+    if span is None:
+        return
+    column = [TIMESTAMP[where.table]]
+    lenient = replace(access, fail_on_data_loss=False)
+    there = [batch.column(0)[0] for batch in read_span(lenient, span, column, Wanted())]
+    with open_segment(last.place(where.topic_root), where.table) as reader:
+        here = [table.column(0)[0] for table in reader.tables(Window(place, last.end), columns=column)]
+    if there and there != here:
+        raise InvalidArgument(
+            f"{where.topic}/{where.partition} has others at {place} than the lake ({where.table}): it is the lake of "
+            "another broker, or of a topic that was deleted"
+        )
+
+
+def bundles(pieces: Iterable[Piece], rows: int) -> list[tuple[Piece, ...]]:
+    """Small pieces together, for tasks that are worth starting."""
+    found: list[tuple[Piece, ...]] = []
+    waiting: list[Piece] = []
+    for piece in pieces:
+        if waiting and sum(one.span.count for one in waiting) + piece.span.count > rows:
+            found.append(tuple(waiting))
+            waiting = []
+        waiting.append(piece)
+    return [*found, tuple(waiting)] if waiting else found
+
+
+class Copying:
+    """What a task does: it copies pieces, and tells of each which files it became."""
+
+    def __init__(self, access: dict[str, Access], limit: Limits) -> None:
+        self._access, self._limit = access, limit
+
+    def __call__(self, pieces: tuple[Piece, ...]) -> list[list[LakeFile]]:
+        return [write_files(piece.log, self._rows(piece), self._limit) for piece in pieces]
+
+    def _rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        known: Iterator[pa.RecordBatch] = iter(()) if piece.tail is None else rows_of(piece.log, piece.tail)
+        table = piece.log.table
+        return chain(known, read_span(self._access[table], piece.span, SCHEMAS[table].names, Wanted()))
+
+
+def holes(piece: Piece, files: Sequence[LakeFile]) -> list[Gap]:
+    """Check that the files are those of a piece; what of it was missing."""
+    at = piece.span.start if piece.tail is None else piece.tail.base
+    gaps = []
+    for file in files:
+        if file.base < at or file.end > piece.span.end or file.thinned:
+            raise JobFailed(f"{file.name} is not a part of {piece.span}; it was not committed")
+        if file.base > at:
+            gaps.append(Gap(piece.log.table, piece.log.partition, at, file.base))
+        at = file.end
+    if at < piece.span.end:
+        gaps.append(Gap(piece.log.table, piece.log.partition, at, piece.span.end))
+    return gaps

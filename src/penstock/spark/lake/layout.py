@@ -1,0 +1,101 @@
+"""Which files a lake has, and what is remembered of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from pathlib import Path
+
+import msgspec
+
+from penstock.model.layout import SegmentPlace, ThinnedSegment
+
+FILE_ROWS = 1 << 19
+"""A file ends before an offset that is a multiple of this."""
+FILE_BYTES = 128 << 20
+"""A file ends behind the row with which it holds so much, uncompressed."""
+DAY_US = 86_400_000_000
+TABLES = ("messages", "events")
+NEW = "_new"
+"""Where files lie while they are written."""
+_EPOCH = date(1970, 1, 1)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How large files get; tasks are told, so that all go by the same."""
+
+    rows: int
+    size_bytes: int
+
+
+def limits() -> Limits:
+    """Those of every lake."""
+    return Limits(FILE_ROWS, FILE_BYTES)
+
+
+class LakeFile(msgspec.Struct, frozen=True):
+    """A Parquet file of a lake: consecutive places of one log, all of one UTC date."""
+
+    table: str
+    partition: int
+    date: str
+    base: int
+    """The first place that it stands for."""
+    end: int
+    """The place behind the last one."""
+    rows: int
+    """Fewer than end - base only where compaction left some out."""
+    size_bytes: int
+    content_bytes: int
+    """What its rows hold, uncompressed; this decides where a file ends, on every machine alike."""
+    first_us: int
+    last_us: int
+    footer_bytes: int
+    footer_crc: int
+
+    @property
+    def name(self) -> str:
+        """Its place below the directory of the topic; other contents have another name."""
+        return f"{self.table}/date={self.date}/{self.partition}-{self.base:020d}-{self.footer_crc:08x}.parquet"
+
+    @property
+    def thinned(self) -> bool:
+        """Whether rows were left out on purpose."""
+        return self.rows < self.end - self.base
+
+    def place(self, topic_root: Path) -> SegmentPlace:
+        """The file as readers of segments know it."""
+        return (ThinnedSegment if self.thinned else SegmentPlace)(
+            str(topic_root / self.name),
+            self.base,
+            self.end,
+            self.rows,
+            self.size_bytes,
+            self.first_us,
+            self.last_us,
+            self.footer_bytes,
+            self.footer_crc,
+            archived=False,
+        )
+
+    def is_open(self, limit: Limits) -> bool:
+        """Whether what follows may belong into this file too, so that it is written again together with that."""
+        return not self.thinned and self.end % limit.rows != 0 and self.content_bytes < limit.size_bytes
+
+
+def date_of(time_us: int) -> str:
+    """The UTC date of a time, as directories are named after it."""
+    return (_EPOCH + timedelta(days=time_us // DAY_US)).isoformat()
+
+
+def covered(files: Iterable[LakeFile]) -> list[tuple[int, int]]:
+    """The runs of places of one log (from, to before) of which not a row is missing; the files are in order."""
+    runs: list[tuple[int, int]] = []
+    for file in files:
+        if file.thinned:
+            continue
+        if runs and runs[-1][1] == file.base:
+            runs[-1] = (runs[-1][0], file.end)
+        else:
+            runs.append((file.base, file.end))
+    return runs

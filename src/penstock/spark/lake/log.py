@@ -1,0 +1,257 @@
+"""The log of a topic in a lake: numbered commits. What they add up to is in the lake; what else lies around is not."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from penstock.model.errors import CorruptData, DirectoryLocked
+from penstock.spark.errors import JobFailed
+from penstock.spark.lake.layout import NEW, TABLES, LakeFile
+from penstock.storage import FileStorage
+
+LOG = "_log"
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Places that were gone before they could be copied."""
+
+    table: str
+    partition: int
+    start: int
+    end: int
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What a job changed, all of it or nothing."""
+
+    topic: str
+    kind: str
+    """`archive`; `merge`: the same rows in larger files; `latest`: only the latest row of each key is left."""
+    partitions: int
+    previous: int
+    """The checksum of the commit before; 0 of the first."""
+    added: list[LakeFile]
+    removed: list[str]
+    """Names of files."""
+    gaps: list[Gap] = []
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """A commit as it lies in its file."""
+
+    checksum: int
+    """CRC-32C of the commit, byte for byte."""
+    commit: msgspec.Raw
+
+
+class LakeState:
+    """What the commits of a topic add up to."""
+
+    def __init__(self, root: Path, topic: str) -> None:
+        self.topic_root = root / topic
+        self.topic = topic
+        self.commits = 0
+        self.partitions = 0
+        self.previous = 0
+        self.files: dict[str, LakeFile] = {}
+        self.gaps: list[Gap] = []
+
+    def log(self, table: str, partition: int) -> list[LakeFile]:
+        """The files of a log, in order."""
+        mine = [file for file in self.files.values() if file.table == table and file.partition == partition]
+        return sorted(mine, key=lambda file: file.base)
+
+    def logs(self) -> dict[tuple[str, int], list[LakeFile]]:
+        """The files of all logs, in order, by table and partition."""
+        found: dict[tuple[str, int], list[LakeFile]] = {}
+        for file in sorted(self.files.values(), key=lambda file: (file.table, file.partition, file.base)):
+            found.setdefault((file.table, file.partition), []).append(file)
+        return found
+
+    def take(self, commit: Commit, checksum: int, place: Path) -> None:
+        """Fold a commit in."""
+        if commit.topic != self.topic or commit.previous != self.previous:
+            raise CorruptData(str(place), 0, "it does not follow the commit before it")
+        for name in commit.removed:
+            if self.files.pop(name, None) is None:
+                raise CorruptData(str(place), 0, f"it removes {name}, which is not in the lake")
+        self.files.update((file.name, file) for file in commit.added)
+        self.gaps += commit.gaps
+        self.partitions = max(self.partitions, commit.partitions)
+        self.previous = checksum
+        self.commits += 1
+
+    def check(self) -> None:
+        """Raise unless its files are there, and none has what another one has."""
+        for files in self.logs().values():
+            for one, other in pairwise(files):
+                if other.base < one.end:
+                    raise CorruptData(str(self.topic_root / other.name), 0, f"{one.name} has the same places")
+        for file in self.files.values():
+            place = self.topic_root / file.name
+            try:
+                size = place.stat().st_size
+            except FileNotFoundError:
+                raise CorruptData(str(place), 0, "the file is missing, and the log of the lake has it") from None
+            if size != file.size_bytes:
+                raise CorruptData(str(place), 0, f"it has {size} bytes instead of {file.size_bytes}")
+
+
+def lake_topics(root: Path) -> list[str]:
+    """Every topic that a lake has commits of."""
+    return sorted({place.parent.parent.name for place in root.glob(f"*/{LOG}/*.json")})
+
+
+def read_state(root: Path, topic: str) -> LakeState:
+    """The lake as it is; of a topic that is not in it, an empty one."""
+    state = LakeState(root, topic)
+    numbers = sorted(int(place.stem) for place in (root / topic / LOG).glob("*.json") if place.stem.isdigit())
+    for number, expected in zip(numbers, range(len(numbers)), strict=True):
+        if number != expected:
+            raise CorruptData(str(_place(root, topic, expected)), 0, "the commit is missing, and later ones are there")
+        commit, checksum = _read(_place(root, topic, number))
+        state.take(commit, checksum, _place(root, topic, number))
+    return state
+
+
+def _place(root: Path, topic: str, number: int) -> Path:
+    return root / topic / LOG / f"{number:020d}.json"
+
+
+def _read(place: Path) -> tuple[Commit, int]:
+    data = place.read_bytes()
+    try:
+        sealed = msgspec.json.decode(data, type=_Sealed)
+        if crc32c(bytes(sealed.commit)) != sealed.checksum:
+            raise CorruptData(str(place), 0, "the commit does not match its checksum")
+        return msgspec.json.decode(sealed.commit, type=Commit), sealed.checksum
+    except msgspec.DecodeError as error:
+        raise CorruptData(str(place), 0, f"not a commit of a lake: {error}") from error
+
+
+class LakeWriter:
+    """A topic of a lake that one job may change; to be entered, and what was not committed is removed behind it."""
+
+    def __init__(self, root: Path, topic: str) -> None:
+        self._root, self._topic = root, topic
+        self._storage = FileStorage(root / topic)
+        self._lock_fd: int | None = None
+        self.state = LakeState(root, topic)
+
+    def __enter__(self) -> Self:
+        log = self._root / self._topic / LOG
+        self._storage.elsewhere(LOG)
+        fd = os.open(log / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise DirectoryLocked(
+                f"another job is writing to {self._root / self._topic}: wait until it is done, and run this again"
+            ) from None
+        self._lock_fd = fd
+        try:
+            self.state = read_state(self._root, self._topic)
+            self.state.check()
+        except BaseException:
+            self._unlock()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            with contextlib.suppress(OSError):  # the next job does it
+                self.tidy()
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        fd, self._lock_fd = self._lock_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def commit(
+        self,
+        kind: str,
+        added: Sequence[LakeFile],
+        removed: Sequence[LakeFile],
+        *,
+        partitions: int,
+        gaps: Sequence[Gap] = (),
+    ) -> None:
+        """Change the lake: on disk when this returns; then the files that are not in it any more go."""
+        old, new = {file.name for file in removed}, {file.name for file in added}
+        commit = Commit(
+            self._topic,
+            kind,
+            partitions,
+            self.state.previous,
+            sorted((file for file in added if self.state.files.get(file.name) != file), key=_order),
+            sorted(old - new),
+            list(gaps),
+        )
+        body = msgspec.json.format(msgspec.json.encode(commit), indent=1)
+        checksum = crc32c(body)
+        name = f"{LOG}/{self.state.commits:020d}.json"
+        place = self._root / self._topic / name
+        after = read_state(self._root, self._topic)
+        if after.commits != self.state.commits:
+            raise self._outrun()
+        after.take(commit, checksum, place)
+        after.check()
+        self._put(name, b'{"checksum": %d,\n"commit": %b}\n' % (checksum, body))
+        self.state = after
+        for file in commit.removed:
+            self._storage.remove(file)
+
+    def _put(self, name: str, data: bytes) -> None:
+        """Write a commit, unless there is one of this number: a link never replaces a file."""
+        temporary = f"{NEW}/commit-{os.getpid()}"
+        file = self._storage.create(temporary)
+        try:
+            file.write(0, [data])
+            file.sync()
+        finally:
+            file.close()
+        try:
+            os.link(self._root / self._topic / temporary, self._root / self._topic / name)
+        except FileExistsError:
+            raise self._outrun() from None
+        finally:
+            self._storage.remove(temporary)
+        self._storage.sync_directory(LOG)
+
+    def _outrun(self) -> JobFailed:
+        return JobFailed(
+            f"another job has written to {self._root / self._topic} meanwhile, and this one has changed nothing "
+            "since then: run it again"
+        )
+
+    def tidy(self) -> None:
+        """Remove what lies around and is not in the lake: left by a job that was killed, or replaced."""
+        root = self._root / self._topic
+        if read_state(self._root, self._topic).commits != self.state.commits:
+            return  # somebody else's turn
+        shutil.rmtree(root / NEW, ignore_errors=True)
+        for table in TABLES:
+            for day in (root / table).glob("date=*"):
+                for place in day.iterdir():
+                    if str(place.relative_to(root)) not in self.state.files and place.suffix == ".parquet":
+                        place.unlink()
+                with contextlib.suppress(OSError):  # it has files
+                    day.rmdir()
+
+
+def _order(file: LakeFile) -> tuple[str, int, int]:
+    return file.table, file.partition, file.base

@@ -1,0 +1,227 @@
+"""Where a table comes from, as the driver sees it: a server, a data directory, an archive, or a lake."""
+
+from __future__ import annotations
+
+import json
+import re
+import weakref
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.broker.layouts import topic_layout
+from penstock.broker.snapshot import Snapshot
+from penstock.broker.topics import BlockRef
+from penstock.client.sync import Client
+from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
+from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
+from penstock.model.units import to_datetime
+from penstock.segments.window import OFFSET_MAX
+from penstock.spark.connecting import connected
+from penstock.spark.options import ReadOptions, Secrets
+
+
+class Origin(Protocol):
+    """What planning has to know."""
+
+    def topic_names(self) -> list[str]:
+        """Every topic."""
+
+    def layout(self, topic: str, segments: bool = True) -> TopicLayout:
+        """Where a topic lies; without its segments if only its ends are of interest."""
+
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef] | None:
+        """The journal blocks with these offsets; None where they are read through the server."""
+
+    def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
+        """The first offset at or after a time, among what can be read."""
+
+    def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Tell the broker how far a stream is."""
+
+
+def origin_of(options: ReadOptions) -> Origin:
+    """The origin that the options name."""
+    return origin_at(options.servers, options.path, options.secrets)
+
+
+def origin_at(servers: str | None, path: str | None, secrets: Secrets) -> Origin:
+    """The origin at a server, or in a directory."""
+    if servers is not None:
+        return ServerOrigin(connected(servers, secrets))
+    assert path is not None
+    root = Path(path)
+    if not root.is_dir():
+        raise InvalidArgument(f"path: there is no directory {path!r} here")
+    if any((root / name).is_file() for name in ("checkpoint-a", "checkpoint-b")):  # topics of a lake are directories
+        return DirectoryOrigin(path)
+    from penstock.spark.lake.origin import LakeOrigin, is_lake
+
+    return LakeOrigin(path) if is_lake(root) else ArchiveOrigin(path)
+
+
+def chosen_topics(origin: Origin, options: ReadOptions) -> list[str]:
+    """The topics that the options choose; one that is named has to be there."""
+    if options.pattern is not None:
+        whole = re.compile(options.pattern)
+        return [name for name in origin.topic_names() if whole.fullmatch(name)]
+    return list(options.topics or options.assigned)
+
+
+class ServerOrigin:
+    """A server: what is settled is read from files where they can be seen, the rest through it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def topic_names(self) -> list[str]:
+        return [info.name for info in self._client.topics()]
+
+    def layout(self, topic: str, segments: bool = True) -> TopicLayout:
+        return self._client.layout(topic, segments=segments)
+
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> None:
+        return None
+
+    def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
+        time = to_datetime(time_us)
+        if include_deleted:  # the archive is not looked at by `offset_at`
+            for message in self._client.read(topic, partition, from_time=time, limit=1, include_deleted=True):
+                return message.offset
+        return self._client.offset_at(topic, time, partition)
+
+    def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        self._client.checkpoint_group(topic, group, positions)
+
+
+class DirectoryOrigin:
+    """A data directory that no broker has open, as it is when the query is planned."""
+
+    def __init__(self, path: str) -> None:
+        self._snapshot = Snapshot(path)
+        weakref.finalize(self, self._snapshot.close)
+
+    def topic_names(self) -> list[str]:
+        return [info.name for info in self._snapshot.topics()]
+
+    def layout(self, topic: str, segments: bool = True) -> TopicLayout:
+        return topic_layout(self._snapshot.catalog.topic(topic), self._snapshot.storage.path)
+
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef]:
+        return self._snapshot.blocks(topic, partition, table, start, end)
+
+    def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
+        return self._snapshot.reader(self._snapshot.log(topic, partition), include_deleted).first_at(time_us)
+
+    def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Nobody is there to be told."""
+
+
+class ArchiveOrigin:
+    """Segments in a directory, with nothing else beside them: `<topic>/messages/<partition>/<offset>.parquet`."""
+
+    def __init__(self, path: str) -> None:
+        self._root = Path(path).absolute()
+        self._layouts: dict[str, TopicLayout] = {}
+
+    def topic_names(self) -> list[str]:
+        found = sorted(place.parent.name for place in self._root.glob("*/messages"))
+        if not found:
+            raise InvalidArgument(
+                f"path: {self._root} is neither a data directory (with checkpoint-a) nor an archive "
+                "(with <topic>/messages/<partition>/*.parquet) nor a lake (with <topic>/_log)"
+            )
+        return found
+
+    def layout(self, topic: str, segments: bool = True) -> TopicLayout:
+        if topic not in self._layouts:
+            if topic not in self.topic_names():
+                raise TopicNotFound(f"there is no topic {topic!r} in the archive {self._root}")
+            numbers = {int(place.name) for place in self._root.glob(f"{topic}/*/*") if place.name.isdigit()}
+            partitions = range(max(numbers, default=0) + 1)
+            self._layouts[topic] = TopicLayout(
+                topic,
+                tuple(self._log(topic, "messages", number) for number in partitions),
+                tuple(self._log(topic, "events", number) for number in partitions),
+            )
+        return self._layouts[topic]
+
+    def _log(self, topic: str, table: str, partition: int) -> LogLayout:
+        files = sorted((self._root / topic / table / str(partition)).glob("*.parquet"))
+        segments = tuple(_place(path, table) for path in files)
+        if not segments:
+            return LogLayout(partition, 0, 0, 0, ())
+        return LogLayout(partition, segments[0].base, segments[-1].end, segments[-1].end, segments)
+
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef]:
+        return []
+
+    def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
+        from penstock.segments.window import Window
+        from penstock.spark.slices import open_segment
+
+        log = self.layout(topic).messages[partition]
+        for segment in log.segments:
+            if segment.last_us >= time_us:
+                with open_segment(segment, "messages") as reader:
+                    for table in reader.tables(Window(from_us=time_us), columns=["offset"]):
+                        return int(table.column(0)[0].as_py())
+        return log.end
+
+    def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Nobody is there to be told."""
+
+
+def _place(path: Path, table: str) -> SegmentPlace:
+    """What the broker would remember of the segment, from the file itself; what does not fit together is refused."""
+    import pyarrow as pa
+
+    try:
+        return _looked_at(path, table)
+    except (pa.ArrowException, OSError, LookupError, ValueError, AttributeError, TypeError) as error:
+        raise CorruptData(str(path), 0, f"not a segment: {error}") from error
+
+
+def _looked_at(path: Path, table: str) -> SegmentPlace:
+    import pyarrow.parquet as pq
+    from google_crc32c import value as crc32c
+
+    from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
+    from penstock.segments.writer import ROW_GROUPS_KEY
+
+    metadata = pq.read_metadata(path)
+    marks = json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()])
+    if not metadata.schema.to_arrow_schema().equals(SCHEMAS[table]):
+        raise ValueError("its columns are others")
+    columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    places, times = (
+        [_bounds(group.column(columns[name]).statistics) for group in groups]
+        for name in (POSITION[table], TIMESTAMP[table])
+    )
+    rows = sum(group.num_rows for group in groups)
+    follow = all(low <= high < after for (low, high), (after, _) in pairwise([*places, (OFFSET_MAX, 0)]))
+    if not follow or places[0][0] != int(path.stem) or rows != metadata.num_rows or len(marks) != len(groups):
+        raise ValueError("its row groups do not fit together")
+    size, start = path.stat().st_size, int(marks[-1][0])
+    with path.open("rb") as file:
+        file.seek(start)
+        footer = file.read()
+    return SegmentPlace(
+        str(path),
+        places[0][0],
+        places[-1][1] + 1,
+        rows,
+        size,
+        min(low for low, _ in times),
+        max(high for _, high in times),
+        size - start,
+        crc32c(footer),
+        archived=False,
+    )
+
+
+def _bounds(statistics: Any) -> tuple[int, int]:
+    """The lowest and the highest value of a column in a row group."""
+    return int(statistics.min_raw), int(statistics.max_raw)

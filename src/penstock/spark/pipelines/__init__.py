@@ -1,0 +1,41 @@
+"""Pipelines on Spark: from topics, to topics and tables, declared in a file or in Python.
+
+from penstock.spark.pipelines import load, place_of, run, session_of
+
+declared = load("orders.yaml")
+run(session_of(declared), declared, place_of(declared))
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.loading import load
+    from penstock.spark.pipelines.reading import Misdeclared
+    from penstock.spark.pipelines.running import check, place_of, run, session_of
+    from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step, Watermark
+
+__all__ = [
+    "Misdeclared",
+    "Pipeline",
+    "Sink",
+    "Source",
+    "Step",
+    "Watermark",
+    "check",
+    "load",
+    "place_of",
+    "run",
+    "session_of",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "penstock.spark.pipelines.loading": ("load",),
+        "penstock.spark.pipelines.reading": ("Misdeclared",),
+        "penstock.spark.pipelines.running": ("check", "place_of", "run", "session_of"),
+        "penstock.spark.pipelines.spec": ("Pipeline", "Sink", "Source", "Step", "Watermark"),
+    },
+)

@@ -1,0 +1,371 @@
+"""Everything that can be wrong with a declaration, told at once; and the declaration, if nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from penstock.model.errors import InvalidArgument
+from penstock.model.units import parse_duration
+from penstock.server.settings.table import suggestion
+from penstock.spark.pipelines.given import Given
+from penstock.spark.pipelines.reading import (
+    PART_NAME,
+    VIEW_NAME,
+    Notes,
+    Read,
+    duration,
+    expression,
+    expressions,
+    named,
+    names,
+    number,
+    one_of,
+    text,
+    topic,
+    truth,
+)
+from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Source, Step, Watermark
+
+CONTINUOUS, AVAILABLE_NOW = "continuous", "available-now"
+_TRIGGER_MAX_S = 30 * 86_400.0
+_OF_TOPICS = ("starting", "max_per_trigger")
+_SOURCES: dict[str, tuple[str, ...]] = {
+    "topic": (*_OF_TOPICS, "value", "schema", "bad_rows"),
+    "events": _OF_TOPICS,
+    "table": ("stream", "schema"),
+    "files": ("stream", "schema", "format", "header", "bad_rows"),
+}
+"""What a source may have beside its kind and a watermark."""
+_SINKS: dict[str, tuple[str, ...]] = {
+    "topic": ("value", "key", "priority", "delay", "headers"),
+    "table": ("partition_by",),
+    "console": (),
+}
+"""What a sink may have beside its kind, `from`, `where` and `mode`."""
+_MODES = {"topic": ("append", "update"), "table": ("append",), "console": ("append", "update", "complete")}
+_BAD_ROWS = {"topic": ("dead-letter", "drop", "fail"), "files": ("fail", "drop")}
+
+
+def check(given: Given, notes: Notes) -> Declared | None:
+    """What a whole file declares; None if there are problems, which are noted."""
+    readers: dict[str, Read] = {
+        "server": _server,
+        "checkpoints": text,
+        "settings": _settings,
+        "pipelines": lambda part: _pipelines(part, notes),
+    }
+    found = notes.section("", given, readers, ("pipelines",))
+    checkpoints = (notes.path.parent / found.get("checkpoints", "checkpoints")).resolve()
+    if notes.problems:
+        return None
+    declared = Declared(
+        path=notes.path,
+        pipelines=found["pipelines"],
+        checkpoints=checkpoints,
+        server=found.get("server"),
+        settings=found.get("settings", {}),
+        lines=notes.lines,
+    )
+    _check_tables(declared, notes)
+    return None if notes.problems else declared
+
+
+def circles(declared: Declared) -> list[str]:
+    """Notes on topics that come back to themselves, through whatever pipelines."""
+    ways: dict[str, set[str]] = {}
+    for pipeline in declared.pipelines.values():
+        written = {sink.topic for sink in pipeline.sinks.values() if sink.topic is not None}
+        for source in pipeline.sources.values():
+            if source.topic is not None:
+                ways.setdefault(source.topic, set()).update(written)
+    found = []
+    for start, first in ways.items():
+        reached, ahead = set[str](), list(first)
+        while ahead:
+            at = ahead.pop()
+            if at not in reached:
+                reached.add(at)
+                ahead += ways.get(at, ())
+        if start in reached:
+            found.append(f"what is read from the topic {start} may come back to it: let it not go round for ever")
+    return found
+
+
+# The file.
+
+
+def _server(given: Given) -> str:
+    host, _, port = text(given).rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidArgument(f"{given.value!r} is not an address such as '127.0.0.1:9000'")
+    return text(given)
+
+
+def _settings(given: Given) -> dict[str, str]:
+    for name, part in given.items().items():
+        if not name.startswith("spark."):
+            raise InvalidArgument(f"{name} is not a setting of Spark: they begin with 'spark.'")
+        if part.value is None or isinstance(part.value, dict | list):
+            raise InvalidArgument(f"{name} is neither text nor a number")
+    return {name: part.text for name, part in given.items().items()}
+
+
+def _pipelines(given: Given, notes: Notes) -> dict[str, Pipeline] | None:
+    items = given.items()
+    if not items:
+        raise InvalidArgument("there are none")
+    found = {}
+    for name, part in items.items():
+        place = f"pipelines.{name}"
+        notes.stands(place, part)
+        if wrong := named(PART_NAME, name, "pipeline"):
+            notes.wrong(place, wrong)
+        found[name] = _pipeline(place, part, notes)
+    return {name: pipeline for name, pipeline in found.items() if pipeline is not None}
+
+
+def _pipeline(place: str, given: Given, notes: Notes) -> Pipeline | None:
+    before = len(notes.problems)
+    readers: dict[str, Read] = {
+        "sources": lambda part: _sources(f"{place}.sources", part, notes),
+        "steps": lambda part: _steps(f"{place}.steps", part, notes),
+        "sinks": lambda part: _sinks(f"{place}.sinks", part, notes),
+        "trigger": _trigger,
+    }
+    found = notes.section(place, given, readers, ("sources", "sinks"))
+    _check_names(place, given, notes)
+    return Pipeline(**found) if len(notes.problems) == before else None
+
+
+def _trigger(given: Given) -> float | str:
+    if given.value in (CONTINUOUS, AVAILABLE_NOW):
+        return str(given.value)
+    try:
+        every_s = parse_duration(given.value)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{given.value!r} is neither {CONTINUOUS}, {AVAILABLE_NOW} nor a duration such as 5s"
+        ) from error
+    if not 0.001 <= every_s <= _TRIGGER_MAX_S:
+        raise InvalidArgument(f"{given.value!r} is not between 1ms and 30d")
+    return duration(given)
+
+
+def _check_names(place: str, given: Given, notes: Notes) -> None:
+    """Check that steps refer to what stands before them, and sinks to what is there, whatever else is wrong."""
+    items = given.value if isinstance(given.value, dict) else {}
+    known = list(_within(items, "sources"))
+    steps = items.get("steps", Given([]))
+    parts = [part for part in steps.value if isinstance(part.value, dict)] if isinstance(steps.value, list) else []
+    ahead = [part.items()["name"].text for part in parts if "name" in part.items()]
+    for part in parts:
+        inner, name = _step_place(f"{place}.steps", part, parts.index(part)), part.items().get("name", Given("")).text
+        for view in _texts(part.items().get("input", Given(None))):
+            if view in ahead and view not in known:
+                notes.wrong(f"{inner}.input", f"{view} does not come before {name}: steps are done in their order")
+            else:
+                _refers(f"{inner}.input", view, known, notes)
+        if name.lower() in map(str.lower, known):
+            notes.wrong(f"{inner}.name", f"there is a source or step {name} already")
+        if name:
+            known.append(name)
+    for sink, part in _within(items, "sinks").items():
+        for view in _texts(part.value.get("from", Given(None))) if isinstance(part.value, dict) else ():
+            _refers(f"{place}.sinks.{sink}.from", view, known, notes)
+
+
+def _within(items: Mapping[str, Given], name: str) -> dict[str, Given]:
+    part = items.get(name, Given({}))
+    return part.value if isinstance(part.value, dict) else {}
+
+
+def _texts(given: Given) -> list[str]:
+    """The names that a value refers to."""
+    parts = given.value if isinstance(given.value, list) else [given]
+    return [part.value for part in parts if isinstance(part.value, str) and part.value]
+
+
+def _refers(place: str, name: str, known: Collection[str], notes: Notes) -> None:
+    if name not in known:
+        near = suggestion(name, known) or f"; there are {', '.join(known) or 'none'}"
+        notes.wrong(place, f"there is no source and no step {name}{near}")
+
+
+def _check_tables(declared: Declared, notes: Notes) -> None:
+    """Two queries must not write into one directory: Spark keeps the list of a table's files in it."""
+    first: dict[str, str] = {}
+    for pipeline, spec in declared.pipelines.items():
+        for name, sink in spec.sinks.items():
+            if sink.table is not None:
+                path, place = declared.near(sink.table), f"pipelines.{pipeline}.sinks.{name}.table"
+                if path in first:
+                    notes.wrong(place, f"{first[path]} writes into this directory already: a table has one sink")
+                first.setdefault(path, place.rpartition(".")[0])
+
+
+# Sources, steps, sinks.
+
+
+def _sources(place: str, given: Given, notes: Notes) -> dict[str, Source]:
+    found = {}
+    for name, part in given.items().items():
+        inner = f"{place}.{name}"
+        notes.stands(inner, part)
+        if wrong := named(VIEW_NAME, name, "source"):
+            notes.wrong(inner, wrong)
+        source = _source(inner, part, notes)
+        if source is not None:
+            found[name] = source
+    if not given.items():
+        raise InvalidArgument("there are none: a pipeline reads something")
+    if len({name.lower() for name in found}) < len(found):
+        raise InvalidArgument("two names differ in capitals only, which are one to SQL")
+    return found
+
+
+def _source(place: str, given: Given, notes: Notes) -> Source | None:
+    before = len(notes.problems)
+    readers: dict[str, Read] = {
+        "topic": topic,
+        "events": topic,
+        "table": text,
+        "files": text,
+        "starting": one_of("earliest", "latest"),
+        "max_per_trigger": number(1, 10**9),
+        "value": one_of("json", "text", "binary"),
+        "schema": text,
+        "bad_rows": one_of("dead-letter", "drop", "fail"),
+        "format": one_of("csv", "json", "parquet", "text"),
+        "header": truth,
+        "stream": truth,
+        "watermark": lambda part: _watermark(f"{place}.watermark", part, notes),
+    }
+    found = notes.section(place, given, readers)
+    kind = _kind(place, given, found, _SOURCES, ("watermark",), notes)
+    if kind == "topic":
+        if found.get("value") == "json" and "schema" not in given.items():
+            notes.wrong(place, "schema is missing: the fields of the JSON, such as `id STRING, amount DOUBLE`")
+        for name in ("schema", "bad_rows"):
+            if found.get("value", "binary") != "json" and name in found:
+                notes.wrong(f"{place}.{name}", "it is for a topic whose values are JSON (`value: json`)")
+    if kind == "files":
+        if "format" not in given.items():
+            notes.wrong(place, "format is missing: csv, json, parquet or text")
+        if found.get("format") in ("csv", "json") and "schema" not in given.items():
+            notes.wrong(place, "schema is missing: the columns of the files, such as `id STRING, amount DOUBLE`")
+        if "header" in found and found.get("format") != "csv":
+            notes.wrong(f"{place}.header", "it is for CSV files")
+        if found.get("format") == "text" and "schema" in found:
+            notes.wrong(f"{place}.schema", "lines of text have one column, `value`")
+    if found.get("bad_rows") not in (None, *_BAD_ROWS.get(kind or "", ("dead-letter", "drop", "fail"))):
+        notes.wrong(f"{place}.bad_rows", "files have no dead letters: give fail (the default) or drop")
+    return Source(**found) if len(notes.problems) == before else None
+
+
+def _watermark(place: str, given: Given, notes: Notes) -> Watermark | None:
+    found = notes.section(place, given, {"column": text, "delay": duration}, ("column", "delay"))
+    return Watermark(**found) if len(found) == 2 else None
+
+
+def _steps(place: str, given: Given, notes: Notes) -> list[Step]:
+    found = []
+    for place_in_list, part in enumerate(given.parts()):
+        step = _step(_step_place(place, part, place_in_list), part, notes)
+        if step is not None:
+            found.append(step)
+    return found
+
+
+def _step_place(place: str, given: Given, place_in_list: int) -> str:
+    """Steps are called by their names, where they have one."""
+    name = given.value.get("name") if isinstance(given.value, dict) else None
+    return f"{place}.{name.text if name is not None and name.text else place_in_list}"
+
+
+def _step(place: str, given: Given, notes: Notes) -> Step | None:
+    before = len(notes.problems)
+    readers: dict[str, Read] = {"name": text, "sql": text, "python": _python, "input": names}
+    found = notes.section(place, given, readers, ("name",))
+    if "name" in found and (wrong := named(VIEW_NAME, found["name"], "step")):
+        notes.wrong(f"{place}.name", wrong)
+    items = given.items() if isinstance(given.value, dict) else {}
+    if ("sql" in items) == ("python" in items):
+        notes.wrong(place, "give sql or python, one of the two")
+    elif "python" in items and "input" not in items:
+        notes.wrong(place, "input is missing: the view that the function is called with")
+    elif "sql" in items and "input" in items:
+        notes.wrong(f"{place}.input", "it is for python: SQL names what it reads itself")
+    return Step(**found) if len(notes.problems) == before else None
+
+
+def _python(given: Given) -> Any:
+    if callable(given.value):
+        return given.value
+    module, _, name = text(given).partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise InvalidArgument(f"{given.value!r} does not name a function: give module:function, such as scoring:score")
+    return given.value
+
+
+def _sinks(place: str, given: Given, notes: Notes) -> dict[str, Sink]:
+    found = {}
+    for name, part in given.items().items():
+        inner = f"{place}.{name}"
+        notes.stands(inner, part)
+        if wrong := named(PART_NAME, name, "sink"):
+            notes.wrong(inner, wrong)
+        sink = _sink(inner, part, notes)
+        if sink is not None:
+            found[name] = sink
+    if not given.items():
+        raise InvalidArgument("there are none: a pipeline writes something")
+    return found
+
+
+def _sink(place: str, given: Given, notes: Notes) -> Sink | None:
+    before = len(notes.problems)
+    readers: dict[str, Read] = {
+        "from": text,
+        "where": expression,
+        "mode": one_of("append", "update", "complete"),
+        "topic": topic,
+        "value": expression,
+        "key": expression,
+        "priority": expression,
+        "delay": expression,
+        "headers": expressions,
+        "table": text,
+        "partition_by": names,
+        "console": truth,
+    }
+    found = notes.section(place, given, readers, ("from",))
+    kind = _kind(place, given, found, _SINKS, ("from", "where", "mode"), notes)
+    if kind is not None and found.get("mode", "append") not in _MODES[kind]:
+        notes.wrong(f"{place}.mode", f"a {kind} takes {' or '.join(_MODES[kind])}")
+    if found.get("console") is False:
+        notes.wrong(f"{place}.console", "a sink is a topic, a table or `console: true`")
+    if len(notes.problems) > before:
+        return None
+    return Sink(from_=found.pop("from"), **found)
+
+
+def _kind(
+    place: str,
+    given: Given,
+    found: Mapping[str, Any],
+    kinds: Mapping[str, tuple[str, ...]],
+    common: tuple[str, ...],
+    notes: Notes,
+) -> str | None:
+    """Which of the kinds this is; what does not belong to it is noted."""
+    if not isinstance(given.value, dict):
+        return None
+    chosen = [kind for kind in kinds if kind in given.items()]
+    if len(chosen) != 1:
+        notes.wrong(place, f"give one of {', '.join(kinds)}" + (f", not {' and '.join(chosen)}" if chosen else ""))
+        return None
+    for name in found:
+        if name not in (*chosen, *kinds[chosen[0]], *common):
+            notes.wrong(f"{place}.{name}", f"it is not for {chosen[0]}")
+    return chosen[0]

@@ -1,0 +1,70 @@
+"""`penstock spark shell`: a quiet session, and the helpers bound to it and to one place."""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyspark.logger import PySparkLogger
+
+from penstock.spark import explode_events, from_json, read_events, read_topic, session, topics
+from penstock.spark.options import Secrets
+
+CODE = "<shell>"
+"""The name of what is run, in tracebacks."""
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_PANDAS = "PySpark does not yet fully support pandas"
+_LINES_MAX = 15
+
+
+def names(servers: str | None, path: str | None, secrets: Secrets, master: str | None) -> dict[str, Any]:
+    """A session and the helpers, for a prompt."""
+    hush()
+    spark = session("penstock shell", master=master)
+    place: dict[str, Any] = {"servers": servers, "path": path, **asdict(secrets)}
+    return {
+        "spark": spark,
+        "read_topic": partial(read_topic, spark, **place),
+        "read_events": partial(read_events, spark, **place),
+        "topics": partial(topics, spark, **place),
+        "from_json": from_json,
+        "explode_events": explode_events,
+    }
+
+
+def hush() -> None:
+    """Have Spark tell errors only, each once and not as JSON, and nothing of pandas, which is not used here."""
+    _append("SPARK_SUBMIT_OPTS", " ", f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    _append("PYTHONWARNINGS", ",", f"ignore:{_PANDAS}")  # in Spark's workers
+    warnings.filterwarnings("ignore", message=_PANDAS)
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+
+
+def _append(variable: str, separator: str, value: str) -> None:
+    os.environ[variable] = separator.join(filter(None, [os.environ.get(variable), value]))
+
+
+def run(code: str, found: dict[str, Any]) -> None:
+    """Run what was given with `-e`."""
+    exec(compile(code, CODE, "exec"), found)
+
+
+def shortened(error: BaseException) -> str:
+    """A traceback with the lines that were given, not those of Spark, nor those of Java."""
+    told = "".join(traceback.format_exception_only(error)).partition("JVM stacktrace:")[0].rstrip().splitlines()
+    told = [line for line in told if not line.startswith(("\tat ", "\t..."))]
+    if len(told) > _LINES_MAX:
+        told = [*told[: _LINES_MAX // 2], "  ...", *told[-_LINES_MAX // 2 :]]
+    ours = _lines(error.__traceback__)
+    where = [f"  line {number}, in {CODE}" for number in ours]
+    return "\n".join([*(["Traceback:", *where] if where else []), *told])
+
+
+def _lines(trace: TracebackType | None) -> list[int]:
+    return [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == CODE]

@@ -1,0 +1,164 @@
+"""The tables that Spark sees, and Arrow batches in the shape that Spark asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.model.errors import InvalidArgument
+from penstock.spark.identities import message_ids
+
+Columns = dict[str, DataType]
+"""The type of each column, by name."""
+
+_MESSAGES: Columns = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "headers": MapType(StringType(), StringType()),
+    "priority": ShortType(),
+    "deliver_at": TimestampType(),
+    "message_id": StringType(),
+}
+_ON_REQUEST: Columns = {"expires_at": TimestampType(), "dedupe_id": StringType()}
+"""Of messages: columns that are read when a schema names them."""
+_EVENTS: Columns = {
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "event": LongType(),
+    "time": TimestampType(),
+    "kind": StringType(),
+    "offset": LongType(),
+    "count": LongType(),
+    "last": LongType(),
+    "group": StringType(),
+    "consumer": StringType(),
+    "attempt": IntegerType(),
+    "detail": StringType(),
+    "due_at": TimestampType(),
+    "offsets": ArrayType(LongType()),
+}
+_DEAD_LETTERS: Columns = {
+    "topic": StringType(),
+    "message_id": StringType(),
+    "origin": StringType(),
+    "group": StringType(),
+    "cause": StringType(),
+    "consumer": StringType(),
+    "deliveries": IntegerType(),
+    "failures": IntegerType(),
+    "died_at": TimestampType(),
+    "published_at": TimestampType(),
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "headers": MapType(StringType(), StringType()),
+    "priority": ShortType(),
+    "history": ArrayType(StringType()),
+}
+_GROUPS: Columns = {
+    "topic": StringType(),
+    "group": StringType(),
+    "published": LongType(),
+    "acked": LongType(),
+    "retrying": LongType(),
+    "dead": LongType(),
+    "lapsed": LongType(),
+    "withdrawn": LongType(),
+    "skipped": LongType(),
+    "lost": LongType(),
+    "lag": LongType(),
+    "positions": ArrayType(LongType()),
+}
+COLUMNS: dict[str, Columns] = {
+    "messages": _MESSAGES,
+    "events": _EVENTS,
+    "dead_letters": _DEAD_LETTERS,
+    "groups": _GROUPS,
+}
+LOGS = ("messages", "events")
+"""The tables that are logs: read by offset, in slices, and as streams."""
+POSITION = {"messages": "offset", "events": "event"}
+
+
+def schema_of(table: str) -> StructType:
+    """The schema of a table."""
+    return StructType([StructField(name, kind) for name, kind in COLUMNS[table].items()])
+
+
+def check_schema(table: str, schema: StructType) -> None:
+    """Raise unless the schema is made of columns of the table, in any order: it says which of them to read."""
+    known = {**COLUMNS[table], **(_ON_REQUEST if table == "messages" else {})}
+    wrong = [
+        f"{field.name} is {_words(known[field.name])}, not {_words(field.dataType)}"
+        if field.name in known
+        else f"there is no column {field.name}"
+        for field in schema.fields
+        if known.get(field.name) != field.dataType
+    ]
+    if wrong:
+        told = ", ".join(f"{name} {_words(kind)}" for name, kind in known.items())
+        raise InvalidArgument(f"the schema for table {table}: {'; '.join(wrong)}. The columns are {told}")
+
+
+def _words(kind: DataType) -> str:
+    return kind.simpleString().upper()
+
+
+class Shaper:
+    """Makes batches with the columns of a segment into batches with the columns of a schema."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        made = {"topic", "message_id"}
+        self.stored = [name for name in self._schema.names if name not in made]
+        """The columns that have to be read."""
+        if "message_id" in self._schema.names and "offset" not in self.stored:
+            self.stored.append("offset")
+
+    def shape(self, batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
+        """The columns of the schema, in its order and with its types."""
+        arrays = []
+        for field in self._schema:
+            if field.name == "topic":
+                array = pa.repeat(pa.scalar(topic, pa.string()), len(batch))
+            elif field.name == "message_id":
+                array = message_ids(topic, partition, batch.column("offset"))
+            else:
+                array = batch.column(field.name)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        if not arrays:  # only the number of rows is wanted
+            return pa.RecordBatch.from_struct_array(pa.nulls(len(batch), pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def rows(self, rows: Iterable[Mapping[str, object]], at_once: int = 10_000) -> Iterator[pa.RecordBatch]:
+        """Rows that are Python objects, as batches."""
+        waiting: list[Mapping[str, object]] = []
+        for row in rows:
+            waiting.append(row)
+            if len(waiting) == at_once:
+                yield self._from_rows(waiting)
+                waiting = []
+        if waiting:
+            yield self._from_rows(waiting)
+
+    def _from_rows(self, rows: list[Mapping[str, object]]) -> pa.RecordBatch:
+        arrays = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
