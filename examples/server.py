@@ -24,7 +24,7 @@ COUNT = 3000
 def serve(directory: str, port: int = 0) -> tuple[subprocess.Popen[str], int]:
     """Start a server, and wait until it listens; it and its port."""
     command = [sys.executable, "-m", "penstock.cli.main", "serve", directory]
-    options = ["--native-port", str(port), "--log-format", "json"]
+    options = ["--native-port", str(port), "--http-port", "off", "--line-port", "off", "--log-format", "json"]
     server = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     line = next(line for line in server.stderr if '"listening"' in line)

@@ -1,4 +1,4 @@
-"""A tour of Penstock: publish, consume, fail, redrive, trace, replay, settle, crash. Run it with `make run`."""
+"""A tour of Penstock: publish, consume, fail, redrive, trace, replay, settle, crash. Run it with `make tour`."""
 
 from __future__ import annotations
 

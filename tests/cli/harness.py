@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from tests.server.harness import Running
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 
@@ -92,17 +91,9 @@ def on_directory(path: Path) -> Iterator[Command]:
 
 @contextlib.contextmanager
 def on_server(path: Path) -> Iterator[Command]:
-    """A command line that talks to a server, which is a process of its own."""
-    arguments = ["serve", str(path), "--native-port", "0", "--log-format", "json"]
-    with subprocess.Popen([PENSTOCK, *arguments], stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            address = json.loads(server.stderr.readline())["native"]
-            threading.Thread(target=server.stderr.read, daemon=True).start()  # so that its log never fills the pipe
-            yield Command({"PENSTOCK_SERVER": address}, lambda: penstock.connect(address))
-        finally:
-            server.terminate()
-            assert server.wait(60) == 0
+    """A command line that talks to a server."""
+    with Running(path) as server:
+        yield Command({"PENSTOCK_SERVER": server.address}, lambda: penstock.connect(server.address))
 
 
 TARGETS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Command]]] = {

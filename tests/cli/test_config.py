@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def test_show_as_yaml_is_a_file_that_gives_the_same_configuration() -> None:
     code, text, _ = run("show", "-o", "yaml", **variables)
     Path("again.yaml").write_text(text)
     assert code == 0
-    assert load_config(Path("again.yaml"), {}, {}).config == load_config(None, variables, {}).config
+    assert load_config(Path("again.yaml"), {}, {}).config == load_config(None, {**os.environ, **variables}, {}).config
     assert yaml.safe_load(text)["server"]["data_dir"] == "/a b #c"
     assert 'data_dir: "/a b #c"  # PENSTOCK_DATA_DIR\n' in text
 

@@ -41,6 +41,16 @@ def test_list_and_show_tell_the_lag(orders: Command) -> None:
     assert "group kitchen of orders: lag 16 of 20" in orders.ok("group", "show", "orders", "kitchen")
 
 
+def test_S6_list_and_show_tell_the_lag_of_a_reader_that_keeps_its_own_position(orders: Command) -> None:
+    with orders.open() as broker:
+        broker.checkpoint_group("orders", "spark", {0: 9, 1: 3})
+    rows = [line.split()[:5] for line in orders.ok("group", "list").splitlines()[1:]]
+    assert rows == [["orders", "kitchen", "0", "16", "16"], ["orders", "spark", "checkpoint", "8", "8"]]
+    group = shown(orders, "show", "orders", "spark")
+    assert (group["kind"], group["lag"], group["positions"]) == ("checkpoint", 8, [9, 3])
+    assert "no consumers: it shows how far a reader is" in orders.ok("group", "show", "orders", "spark")
+
+
 @pytest.mark.parametrize(
     ("to", "lag"), [("earliest", 20), ("latest", 0), ("7", 6), ("1h ago", 20), ("now", 0), ("2020-01-01T00:00Z", 20)]
 )

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.cli.harness import PENSTOCK, Command
+from tests.server.harness import until
 
 
 @pytest.fixture
@@ -182,14 +183,15 @@ def test_a_replay_to_nowhere_is_refused(local: Command, arguments: list[str], sa
 
 
 @pytest.fixture
-def many_letters(local: Command) -> Command:
+def many_letters(command: Command) -> Command:
     """A topic with thirty dead letters."""
-    with local.open() as broker:
+    with command.open() as broker:
         broker.create_topic("orders", max_deliveries=1)
         broker.publish_many("orders", [str(number) for number in range(30)])
         with broker.consumer("orders", "kitchen") as consumer:
             consumer.fail(consumer.receive(100, wait=5), "no milk")
-    return local
+            until(lambda: len(broker.dead_letters("orders")) == 30)
+    return command
 
 
 def test_a_redrive_shows_its_progress_on_a_terminal(many_letters: Command) -> None:

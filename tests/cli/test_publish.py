@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -231,8 +235,21 @@ def test_closed_standard_input_is_an_error_of_one_line(command: Command) -> None
 
 
 def test_long_input_shows_its_progress_on_a_terminal(local: Command) -> None:
-    slowly = "(for n in 1 2 3 4; do seq 1000; sleep 0.4; done) | penstock publish orders"
-    done = local.shell(f'python -c \'import pty, sys; sys.exit(pty.spawn(["bash", "-c", "{slowly}"]) >> 8)\'')
-    assert done.code == 0, done
-    assert re.search(r"publishing [1-4],000.* [\d,]+/s", done.out) and "Traceback" not in done.out, done
-    assert "4,000 messages were published" in done.out
+    terminal, theirs = pty.openpty()
+    with local.start("publish", "orders", stdin=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        shown, sent = "", 0
+        while not re.search(r"publishing [\d,]+ .*[\d,]+/s", shown):
+            process.stdin.write(b"line\n" * 1000)
+            process.stdin.flush()
+            sent += 1000
+            if select.select([terminal], [], [], 0.1)[0]:
+                shown += os.read(terminal, 65536).decode()
+            assert sent < 1_000_000, shown
+        out, _ = process.communicate()
+        with contextlib.suppress(OSError):
+            shown += os.read(terminal, 65536).decode()
+        os.close(terminal)
+    assert process.returncode == 0 and "Traceback" not in shown, shown
+    assert f"{sent:,} messages were published" in out.decode() + shown

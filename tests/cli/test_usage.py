@@ -17,14 +17,16 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli import errors
+from penstock.cli.lazy import LazyCommand
 from penstock.cli.main import Commands, app
 from penstock.cli.output import show_duration, written_duration
 from penstock.model import errors as model_errors
 from penstock.model.units import parse_duration
 from tests.cli.harness import PENSTOCK, Command, on_directory
 
-REFERENCE = Path(__file__).parents[2] / "docs/reference/command-line.md"
-OTHERS = ("serve", "worker", "bench", "config")
+DOCS = Path(__file__).parents[2] / "docs/reference"
+REFERENCE = DOCS / "command-line.md"
+OTHERS = ("serve", "worker", "bench", "config", "pipeline")
 """Commands that are described on pages of their own."""
 
 
@@ -34,7 +36,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         command = stand_in.load()
         yield name, command
         for part, inner in getattr(command, "commands", {}).items():
-            yield f"{name} {part}", inner
+            yield f"{name} {part}", inner.load() if isinstance(inner, LazyCommand) else inner
 
 
 OURS = {name: command for name, command in commands() if name.split()[0] not in OTHERS}
@@ -214,15 +216,21 @@ def test_durations_for_people() -> None:
 
 def sections() -> dict[str, tuple[str, str]]:
     """What the page says of each command: its arguments, and all below."""
-    parts = re.split(r"^#{2,3} `penstock ([a-z ]+)([^`]*)`$", REFERENCE.read_text(), flags=re.MULTILINE)[1:]
+    pages = f"{REFERENCE.read_text()}\n## `penstock job`\n{(DOCS / 'jobs.md').read_text()}"
+    parts = re.split(r"^#{2,3} `penstock ([a-z -]+)([^`]*)`$", pages, flags=re.MULTILINE)[1:]
     return {
         name.strip(): (arguments, text)
         for name, arguments, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     }
 
 
+def written(argument: Any) -> str:
+    """An argument as the reference has it."""
+    return (argument.metavar if argument.required else f"[{argument.metavar}]") + ("..." if argument.nargs < 0 else "")
+
+
 def test_the_reference_has_every_command_and_no_other() -> None:
-    assert set(sections()) == set(LEAVES)
+    assert set(sections()) - {"job"} == set(LEAVES)
     for entry in Commands.entries:
         assert f"penstock {entry.name}" in REFERENCE.read_text()
 
@@ -231,11 +239,12 @@ def test_the_reference_has_every_command_and_no_other() -> None:
 def test_the_reference_has_every_option_and_no_other(name: str) -> None:
     arguments, text = sections()[name]
     given = [parameter for parameter in LEAVES[name].params if parameter.param_type_name == "argument"]
-    assert arguments == " ".join(one.metavar if one.required else f"[{one.metavar}]" for one in given)
+    assert arguments == " ".join(map(written, given))
     rows = re.findall(r"^\| (`-[^|]+) \|", text, re.MULTILINE)
     told = {option.split()[0] for row in rows for option in re.findall(r"`([^`]+)`", row)}
     known = {option for parameter in LEAVES[name].params for option in parameter.opts if parameter not in given}
-    common = {"--server", "--token", "--dir", "--output", "-o", "--help", "-h"}
+    common = {"--server", "--token", "--tls", "--ca", "--cert", "--cert-key", "--dir", "--output", "-o", "--help", "-h"}
+    common |= {"--dry-run", "--master", "--conf"} if name.startswith("job ") else set()
     assert told - common == known - common
 
 

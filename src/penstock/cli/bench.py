@@ -107,7 +107,7 @@ def _options(
         typer.Option(
             metavar="TEXT",
             envvar="PENSTOCK_TOKEN",
-            help="A token for the server; servers do not ask for one yet.",
+            help="A token for the server, if it asks for one.",
             rich_help_panel=_PANEL,
         ),
     ] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -29,7 +30,8 @@ def _known(ctx: typer.Context) -> dict[str, set[str]]:
         if directory is not None:
             return _noted(Path(directory))
         if server is not None:
-            return _asked(server, ctx.params.get("token"))
+            names = {"token": "token", "tls": "tls", "ca": "ca", "cert": "cert", "key": "tls_key"}
+            return _asked(server, {name: ctx.params[given] for name, given in names.items() if given in ctx.params})
     return {}
 
 
@@ -45,7 +47,7 @@ def _noted(directory: Path) -> dict[str, set[str]]:
     }
 
 
-def _asked(server: str, token: str | None) -> dict[str, set[str]]:
+def _asked(server: str, secrets: dict[str, Any]) -> dict[str, set[str]]:
     """What a server says, if it is there and quick."""
     import socket
 
@@ -53,7 +55,7 @@ def _asked(server: str, token: str | None) -> dict[str, set[str]]:
 
     host, _, port = server.rpartition(":")
     socket.create_connection((host, int(port)), _PATIENCE_S).close()
-    with penstock.connect(server, token=token) as client:
+    with penstock.connect(server, **secrets) as client:
         known: dict[str, set[str]] = {topic.name: set() for topic in client.topics()}
         for group in client.groups():
             known.setdefault(group.topic, set()).add(group.name)

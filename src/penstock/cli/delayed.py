@@ -47,7 +47,7 @@ def list_delayed(
 def cancel(
     target: Target,
     identities: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="The messages, such as orders/2/45678.", show_default=False)
+        list[str], typer.Argument(metavar="ID", help="The messages, such as orders/2/45678.", show_default=False)
     ],
     output: FormatOption = Format.TABLE,
 ) -> None:

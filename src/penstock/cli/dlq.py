@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -28,7 +29,10 @@ from penstock.cli.progress import Counter
 from penstock.cli.target import Target, targeted
 
 if TYPE_CHECKING:
-    from penstock import Broker, DeadLetter
+    from penstock import Broker, Client, DeadLetter
+    from penstock.model.letters import RedriveReport
+
+    Choice = Callable[[DeadLetter], bool] | None
 
 app = new_app("List, show, redrive and purge dead letters.")
 
@@ -40,6 +44,7 @@ GroupOption = Annotated[
     typer.Option(metavar="GROUP", help="Only those that this group gave up.", autocompletion=complete_group),
 ]
 _SHOWN = 40
+_AT_ONCE = 500
 
 
 @app.command("list")
@@ -136,15 +141,16 @@ def redrive(
     """
     chosen = _choice(cause, group)
     with target.open() as broker:
-        # A server redrives by itself: what is counted here would have to be fetched first.
-        shown = target.directory is not None and is_terminal("stderr") and not dry_run
-        with Counter("redriving", _count(broker, topic, chosen) if shown else None) as counter:
-            choice = _counting(chosen, counter) if shown else chosen
-            try:
-                report = broker.redrive(topic, filter=choice, to=to, rate=rate, dry_run=dry_run)
-            except KeyboardInterrupt:
-                warn("interrupted: what was sent back stays so; the same command goes on with the rest")
-                raise
+        try:
+            if dry_run:
+                report = broker.redrive(topic, filter=chosen, to=to, rate=rate, dry_run=True)
+            elif target.directory is not None:
+                report = _redrive_here(broker, topic, chosen, to, rate)
+            else:
+                report = _redrive_on_server(cast("Client", broker), topic, chosen, to, rate)
+        except KeyboardInterrupt:
+            warn("interrupted: what was sent back stays so; the same command goes on with the rest")
+            raise
     did = "would be redriven" if dry_run else f"chosen: {report.redriven:,} sent back, {report.copied:,} copied"
     line = f"{counted(report.selected, 'dead letter')} {did}" + (
         f", {report.skipped:,} skipped" if report.skipped else ""
@@ -178,7 +184,7 @@ def purge(
     show({"purged": gone}, output, f"purged {counted(gone, 'dead letter')}")
 
 
-def _choice(cause: str | None, group: str | None) -> Callable[[DeadLetter], bool] | None:
+def _choice(cause: str | None, group: str | None) -> Choice:
     if cause is None and group is None:
         return None
 
@@ -189,7 +195,39 @@ def _choice(cause: str | None, group: str | None) -> Callable[[DeadLetter], bool
     return is_chosen
 
 
-def _counting(chosen: Callable[[DeadLetter], bool] | None, counter: Counter) -> Callable[[DeadLetter], bool]:
+def _redrive_here(broker: Broker, topic: str, chosen: Choice, to: str | None, rate: float | None) -> RedriveReport:
+    """Redrive with a bar on the terminal; nobody waits for the count where there is none."""
+    if not is_terminal("stderr"):
+        return broker.redrive(topic, filter=chosen, to=to, rate=rate)
+    with Counter("redriving", _count(broker, topic, chosen)) as counter:
+        return broker.redrive(topic, filter=_counting(chosen, counter), to=to, rate=rate)
+
+
+def _redrive_on_server(client: Client, topic: str, chosen: Choice, to: str | None, rate: float | None) -> RedriveReport:
+    """Redrive step by step, so that the bar moves, Ctrl-C ends it, and it may take as long as the rate asks for."""
+    from penstock.model.letters import RedriveReport
+    from penstock.model.options import check_rate
+
+    rate = check_rate(rate)
+    ids = [str(letter.id) for letter in client.dead_letters(topic, filter=chosen)]
+    at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate / 10)))
+    started_s = time.monotonic()
+    whole = RedriveReport()
+    with Counter("redriving", len(ids)) as counter:
+        for start in range(0, max(1, len(ids)), at_once):  # once at least: the server says what is wrong with `to`
+            if rate is not None:
+                time.sleep(max(0.0, start / rate - (time.monotonic() - started_s)))
+            some = ids[start : start + at_once]
+            report = client.redrive_chosen(topic, some, to, None, dry_run=False)
+            whole.selected += len(some)
+            whole.redriven += report.redriven
+            whole.copied += report.copied
+            whole.skipped += report.skipped + len(some) - report.selected
+            counter.add(len(some))
+    return whole
+
+
+def _counting(chosen: Choice, counter: Counter) -> Callable[[DeadLetter], bool]:
     """The same choice; what is chosen is counted."""
 
     def is_chosen(letter: DeadLetter) -> bool:
@@ -200,7 +238,7 @@ def _counting(chosen: Callable[[DeadLetter], bool] | None, counter: Counter) -> 
     return is_chosen
 
 
-def _count(broker: Broker, topic: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
+def _count(broker: Broker, topic: str, chosen: Choice) -> int:
     return broker.redrive(topic, filter=chosen, dry_run=True).selected
 
 

@@ -22,6 +22,8 @@ app = new_app("List, show, move and delete groups of consumers.")
 
 _COUNTS = ("acked", "ready", "leased", "delayed", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost")
 
+_NO_CONSUMERS = {"checkpoint": "no consumers: it shows how far a reader is that keeps its own position (a checkpoint)"}
+
 
 @app.command("list")
 @targeted
@@ -110,7 +112,7 @@ def group_table(groups: list[GroupInfo]) -> Table:
         [
             group.topic,
             group.name,
-            len(group.members),
+            group.kind if group.kind == "checkpoint" else len(group.members),
             group.lag,
             group.ready,
             group.leased,
@@ -148,7 +150,7 @@ def _show_group(group: GroupInfo, output: Format) -> None:
         "",
         positions,
         "",
-        members if group.members else "no consumers",
+        _NO_CONSUMERS.get(group.kind, "no consumers") if not group.members else members,
     )
 
 

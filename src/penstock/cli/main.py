@@ -30,6 +30,7 @@ class Commands(CommandGroup):
         Entry(_BROKER, "delayed", "delayed:app", "List, cancel and reschedule messages that are not due yet."),
         Entry(_BROKER, "schedule", "schedule:app", "Publish messages again and again, by the clock."),
         Entry(_BROKER, "dlq", "dlq:app", "List, show, redrive and purge dead letters."),
+        Entry(_BROKER, "token", "token:app", "Make, list and revoke tokens: who may use a server, and for what."),
         Entry(
             _BROKER, "check", "check:check", "Read every byte that a data directory needs, and tell what is damaged."
         ),
@@ -39,6 +40,14 @@ class Commands(CommandGroup):
             "worker",
             "worker:worker",
             "Run a worker until Ctrl-C or SIGTERM: its functions are called with the messages of topics.",
+        ),
+        Entry(_RUN, "spark", "spark:app", "Open a Spark session in which topics are tables."),
+        Entry(_RUN, "job", "job:app", "Bulk work on Spark: archive, replay, load, export, audit and more."),
+        Entry(
+            _RUN,
+            "pipeline",
+            "pipeline:app",
+            "Run, check and watch pipelines on Spark: from topics, to topics and tables.",
         ),
         Entry(_RUN, "bench", "bench:app", "Measure how fast this machine publishes and consumes."),
         Entry(_RUN, "config", "config:app", "Look at the configuration of a server, check a file, or start a new one."),

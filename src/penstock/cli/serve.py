@@ -25,6 +25,25 @@ def serve(
     native_port: Annotated[
         int | None, typer.Option(help="The port of the native protocol (9000; 0: any free one).")
     ] = None,
+    http_port: Annotated[
+        str | None, typer.Option(metavar="PORT", help="The port of HTTP (8080; 0: any, off: none).")
+    ] = None,
+    line_port: Annotated[
+        str | None, typer.Option(metavar="PORT", help="The port of the text protocol (3000; 0: any, off: none).")
+    ] = None,
+    auth: Annotated[
+        str | None, typer.Option(help="Who may use it: everybody who reaches it (off), or those with a token (tokens).")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen where others reach it although anybody may use it.")
+    ] = False,
+    tls_cert: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM): all ports speak TLS.")
+    ] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM).")] = None,
+    tls_client_ca: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Clients must show a certificate of these authorities (PEM).")
+    ] = None,
     sync: Annotated[
         str | None, typer.Option(help="What an acknowledgement means: `always` on disk, `interval`, `never`.")
     ] = None,
@@ -34,13 +53,15 @@ def serve(
     """Run a server on a data directory, until Ctrl-C or SIGTERM.
 
     Options come from a YAML file, from the environment (`PENSTOCK_…`) and from flags; the later wins. SIGHUP has the
-    defaults of new topics read again. Stopping answers what is under way and gives leases back: nothing is lost.
+    defaults of new topics, tokens and certificates read again. Stopping answers what is under way and gives leases
+    back: nothing is lost.
 
     For example:
 
         penstock serve ./data
         penstock serve ./data --native-port 9100 --log-format json
         penstock serve --config penstock.yaml
+        penstock serve ./data --host 0.0.0.0 --auth tokens --tls-cert cert.pem --tls-key key.pem
 
     Exit codes:
 
@@ -60,6 +81,13 @@ def serve(
         "data_dir": directory,
         "host": host,
         "native_port": native_port,
+        "http_port": http_port,
+        "line_port": line_port,
+        "auth": auth,
+        "insecure": insecure or None,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
         "broker_sync": sync,
         "log_level": log_level,
         "log_format": log_format,
@@ -79,8 +107,10 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
     import uvloop
 
     from penstock.model.errors import DirectoryLocked, PenstockError
+    from penstock.server.access.starting import StartRefused
     from penstock.server.config import ServerConfig, load_config
     from penstock.server.logs import set_up_logging
+    from penstock.server.server import PortTaken
     from penstock.server.server import serve as run_server
 
     options = loaded.config
@@ -96,13 +126,13 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
         uvloop.run(run_server(options, _show_ready, reload))
     except DirectoryLocked as error:
         _fail(str(error), "stop that broker first, or serve another directory", UNREACHABLE)
+    except PortTaken as error:
+        _fail(str(error), error.hint, UNREACHABLE)
+    except StartRefused as error:
+        _fail(str(error), error.hint, USAGE)
     except PenstockError as error:
         _fail(str(error), f"`penstock check {options.data_dir}` tells more", REFUSED)
     except OSError as error:
-        if getattr(error, "errno", None) in (98, 48):
-            _fail(
-                f"port {options.native_port} of {options.host} is taken", "give another with --native-port", UNREACHABLE
-            )
         _fail(str(error), "look at the address, at the directory's permissions and at the disk", REFUSED)
 
 
@@ -113,12 +143,13 @@ def _show_ready(server: Server) -> None:
     from penstock.version import __version__
 
     status = server.broker.status()
-    host, port = server.address
+    places = {name: _written(*address) for name, address in server.addresses.items()}
+    native = places["native"]
     found = status.recovery
     data = f"{status.directory} ({status.topics:,} topics, opened in {found.seconds:.2f} s)"
     logging.getLogger("penstock.server").info(
         "listening",
-        extra={"native": f"{host}:{port}", "data": status.directory, "topics": status.topics, "epoch": status.epoch},
+        extra={**places, "data": status.directory, "topics": status.topics, "epoch": status.epoch},
     )
     if found.torn_bytes:
         logging.getLogger("penstock.server").warning(
@@ -127,20 +158,27 @@ def _show_ready(server: Server) -> None:
     if not sys.stderr.isatty():
         return
     durable = {"always": "on disk", "interval": "written, on disk a little later", "never": "written"}[status.sync]
+    scheme = "https" if server.services.tls is not None else "http"
+    http = f"    http     {scheme}://{places['http']}  (dashboard, API at /docs)\n" if "http" in places else ""
+    line = f"    text     {places['line']}\n" if "line" in places else ""
     typer.echo(
         f"""
   Penstock {__version__}
 
-    native   {host}:{port}
-    data     {data}
+    native   {native}
+{http}{line}    data     {data}
     sync     {status.sync}: acknowledged means {durable}
 
-  Try      penstock publish orders "two coffees" --server {host}:{port}
-           penstock consume orders --group kitchen --server {host}:{port}
+  Try      penstock publish orders "two coffees" --server {native}
+           penstock consume orders --group kitchen --server {native}
   Stop     Ctrl-C
 """,
         err=True,
     )
+
+
+def _written(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _fail(text: str, hint: str, code: int) -> NoReturn:

@@ -32,6 +32,15 @@ class Target:
     server: str = _SERVER
     token: str | None = None
     directory: Path | None = None
+    tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    @property
+    def secrets(self) -> dict[str, Any]:
+        """What a client is made with beside the address."""
+        return {"token": self.token, "tls": self.tls, "ca": self.ca, "cert": self.cert, "key": self.key}
 
     @contextlib.contextmanager
     def open(self, *, new: bool = False) -> Iterator[Broker]:
@@ -40,7 +49,7 @@ class Target:
 
         if self.directory is None:
             # A client of a server has the methods of a broker.
-            broker = cast("Broker", penstock.connect(self.server, token=self.token))
+            broker = cast("Broker", penstock.connect(self.server, **self.secrets))
         else:
             if not new and (flaw := flaw_of(self.directory)) is not None:
                 raise CommandError(flaw, "give the directory that the broker was opened with")
@@ -105,7 +114,38 @@ def _options(
         typer.Option(
             metavar="TEXT",
             envvar="PENSTOCK_TOKEN",
-            help="A token for the server; servers do not ask for one yet.",
+            help="A token for the server, if it asks for one.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", envvar="PENSTOCK_TLS", help="Talk to the server by TLS.", rich_help_panel=_PANEL)
+    ] = False,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="PENSTOCK_CA",
+            help="TLS with a server whose certificate is of these authorities (PEM).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="PENSTOCK_CERT",
+            help="A certificate to show to the server (PEM).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--cert-key",
+            metavar="FILE",
+            envvar="PENSTOCK_KEY",
+            help="The key of that certificate (PEM).",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -125,7 +165,7 @@ def _options(
     by_hand = {name for name in ("server", "directory") if _is_by_hand(ctx, name)}
     if len(by_hand) == 2:
         raise CommandError("--server and --dir exclude each other", "leave one of them out")
-    return Target(server, token, None if by_hand == {"server"} else directory)
+    return Target(server, token, None if by_hand == {"server"} else directory, tls, ca, cert, tls_key)
 
 
 def _is_by_hand(ctx: typer.Context, name: str) -> bool:

@@ -120,7 +120,7 @@ def show_topic(target: Target, topic: TopicArgument, output: FormatOption = Form
 def set_options(
     target: Target,
     topic: TopicArgument,
-    options: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to change.", show_default=False)],
+    options: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="What to change.", show_default=False)],
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Change options of a topic; consumers follow at once.

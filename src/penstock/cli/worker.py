@@ -48,7 +48,8 @@ def worker(
 
     MODULE is imported from the current directory or from where Python finds it; WORKER is the name of a
     `penstock.Worker` in it. One that does not say where it works uses the server at `PENSTOCK_SERVER` or
-    127.0.0.1:9000, with the token in `PENSTOCK_TOKEN`.
+    127.0.0.1:9000, with the token in `PENSTOCK_TOKEN`, and by TLS as `PENSTOCK_TLS`, `PENSTOCK_CA`, `PENSTOCK_CERT` and
+    `PENSTOCK_KEY` say.
 
     When it stops it receives no more and lets handlers finish; a second Ctrl-C stops at once. What is not done is
     given back.

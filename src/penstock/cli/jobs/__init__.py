@@ -1,0 +1,1 @@
+"""`penstock job`: bulk work on Spark, a command each."""

@@ -1,0 +1,54 @@
+"""What a run of pipelines tells: a line for every batch and every change, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli.output import is_terminal, iso_time, visible
+
+if TYPE_CHECKING:
+    from penstock.model.pipelines import PipelineReport
+    from penstock.spark.pipelines.progress import Batch
+
+
+class Lines:
+    """Prints them; `broken` is called when nobody reads any more."""
+
+    def __init__(self) -> None:
+        self.broken: Callable[[], None] = lambda: None
+        self._people = is_terminal("stdout")
+        self._lock = threading.Lock()
+        self._silent = False
+
+    def done(self, batch: Batch) -> None:
+        """A micro-batch is done."""
+        told = asdict(batch)
+        self._print(batch.line(), {"batch": told.pop("number"), **told})
+
+    def changed(self, report: PipelineReport, note: str) -> None:
+        """A pipeline is in another state."""
+        error = report.error if report.state in ("waiting", "failed") else None
+        parts = [report.name, report.state.value, visible(" ".join((error or "").split())), note]
+        told = {"pipeline": report.name, "state": report.state.value, "error": error, "note": note or None}
+        self._print("  ".join(part for part in parts if part), told)
+
+    def _print(self, line: str, told: Mapping[str, object]) -> None:
+        if not self._people:
+            kept = {name: value for name, value in told.items() if value is not None}
+            line = json.dumps({"time": iso_time(datetime.now(UTC)), **kept})
+        with self._lock:
+            if self._silent:
+                return
+            try:
+                typer.echo(line)
+            except (BrokenPipeError, OSError):
+                self._silent = True
+        if self._silent:
+            self.broken()

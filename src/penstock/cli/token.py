@@ -1,0 +1,156 @@
+"""`penstock token`: who may use a server, and for what."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.errors import CommandError, warn
+from penstock.cli.lazy import new_app
+from penstock.cli.output import Format, FormatOption, new_table, show, show_time
+from penstock.cli.target import Target, targeted
+from penstock.cli.values import parse_length
+
+if TYPE_CHECKING:
+    from penstock.model.tokens import NewToken, TokenInfo
+
+app = new_app("Make, list and revoke tokens: who may use a server, and for what.")
+
+
+@app.command()
+@targeted
+def create(
+    target: Target,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, such as orders-app.", show_default=False)],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope", "-s", metavar="SCOPE", help="What it is for: admin, publish, consume or read; may be repeated."
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="PATTERN", help="Only for topics like this; may be repeated.  [default: all]"
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="It ends after so long, such as 30d.  [default: never]")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Make a token, and show its secret: this once, for only a hash of it is kept.
+
+    Works with `--dir` on the directory of a server, also while that runs, or on a server with a token of the scope
+    admin. Whoever has the secret gives it as `--token` or `PENSTOCK_TOKEN`, and to `penstock.connect(…, token=…)`.
+
+    For example:
+
+        penstock token create admin --scope admin --dir ./data
+        penstock token create shop --scope publish --scope read --topic 'orders.*' --expires 30d
+        PENSTOCK_TOKEN=$(penstock token create me --scope admin --dir ./data) penstock status
+    """
+    life_s = parse_length(expires)
+    arguments: dict[str, Any] = {"name": name, "scopes": scope or [], "topics": topic or ["*"], "expires_in": life_s}
+    if target.directory is not None:
+        from penstock.server.access.tokens import TokenFile
+
+        made = TokenFile(target.directory).create(**arguments)
+    else:
+        made = _ask(target, "create_token", arguments)
+    if output is Format.TABLE:
+        warn("this is the token: keep it now, it cannot be shown again")
+    show({**_answer(made.token), "secret": made.secret}, output, made.secret)
+
+
+@app.command("list")
+@targeted
+def list_tokens(target: Target, output: FormatOption = Format.TABLE) -> None:
+    """List all tokens, without their secrets.
+
+    For example:
+
+        penstock token list --dir ./data
+        penstock token list -o json | jq -r '.[].name'
+    """
+    if target.directory is not None:
+        from penstock.server.access.tokens import TokenFile
+
+        found = [token.info for token in TokenFile(_existing(target.directory)).read()]
+    else:
+        found = _ask(target, "tokens", {})
+    now = datetime.now(UTC)
+    rows = [
+        [token.id, token.name, ", ".join(token.scopes), ", ".join(token.topics), token.created_at, _end(token, now)]
+        for token in found
+    ]
+    table = new_table("id", "name", "scopes", "topics", "created", "expires", rows=rows)
+    show([_answer(token) for token in found], output, table if rows else "there are no tokens")
+
+
+@app.command()
+@targeted
+def revoke(
+    target: Target,
+    which: Annotated[str, typer.Argument(metavar="ID|NAME", help="The token, as it is listed.", show_default=False)],
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Take a token away: it opens nothing from now on, and what is connected with it is closed within a second or two.
+
+    For example:
+
+        penstock token revoke shop --dir ./data
+        penstock token revoke 9f2c61d0b3aa
+    """
+    if target.directory is not None:
+        from penstock.server.access.tokens import TokenFile
+
+        gone = TokenFile(_existing(target.directory)).revoke(which)
+    else:
+        gone = _ask(target, "revoke_token", {"token": which})
+    show({"revoked": gone.id, "name": gone.name}, output, f"{gone.name} ({gone.id}) is revoked")
+
+
+def _existing(directory: Path) -> Path:
+    """The directory; tokens may be all that is in it."""
+    if not directory.is_dir():
+        raise CommandError(f"{directory} is not a directory", "give the directory of a server")
+    return directory
+
+
+def _ask(target: Target, operation: str, arguments: dict[str, Any]) -> Any:
+    """What a server says."""
+    import penstock.aio
+    from penstock.model.tokens import NewToken, TokenInfo
+
+    results: dict[str, Any] = {"create_token": NewToken, "tokens": list[TokenInfo], "revoke_token": TokenInfo}
+
+    async def ask() -> NewToken | TokenInfo | list[TokenInfo]:
+        async with penstock.aio.connect(target.server, **target.secrets) as client:
+            answer: NewToken | TokenInfo | list[TokenInfo] = await client.call(
+                operation, results[operation], **arguments
+            )
+            return answer
+
+    return asyncio.run(ask())
+
+
+def _end(token: TokenInfo, now: datetime) -> str:
+    if token.expires_at is None:
+        return "never"
+    return f"{show_time(token.expires_at)}{' (over)' if token.expires_at <= now else ''}"
+
+
+def _answer(token: TokenInfo) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "topics": list(token.topics),
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+    }
