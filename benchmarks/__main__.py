@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks import pages
 from benchmarks.bench import Bench
 from benchmarks.figures import FIGURES
 from benchmarks.load import values
@@ -40,6 +41,8 @@ def main() -> None:
         console.print(f"load average at the start {_load(start)}, at the end {_load(moment())}")
     _conclude(console, rows, quick=options.quick)
     _draw(console, options.results / ("quick.png" if options.quick else "figures.png"), results)
+    if not options.quick and options.results == _HERE / "results":
+        pages.write(_HERE.parent / "docs" / "benchmarks", results)
 
 
 def _options() -> argparse.Namespace:

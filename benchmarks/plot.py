@@ -58,9 +58,11 @@ def _targets(axes: Any, rows: list[dict[str, Any]]) -> None:
 
 def _margin(row: dict[str, Any]) -> float:
     margins = [
-        row[of] / bound if sign == ">=" else bound / max(row[of], bound / 1000) for of, sign, bound in row["targets"]
+        row[of] / bound if sign == ">=" else bound / max(row[of], bound / 1000)
+        for of, sign, bound in row["targets"]
+        if row[of] is not None
     ]
-    return float(min(margins))
+    return float(min(margins, default=1.0))
 
 
 def _label(axes: Any, rows: list[dict[str, Any]], title: str) -> None:

@@ -37,6 +37,8 @@ def show(value: float, unit: str) -> str:
         return f"{value / 1e6:.2f} M/s" if value >= 1e6 else f"{value:,.0f}/s"
     if unit == "s":
         return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+    if unit == "of a core":
+        return f"{value:.1%}"
     if unit == "bytes":
         return f"{value / (1 << 20):.0f} MiB" if value >= 1 << 20 else f"{value:,.0f} B"
     return f"{value:,.0f}"

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 import penstock
 from penstock.broker.engine import Engine
 from penstock.model.config import BrokerConfig
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.spark.class_data import java_options
+
+os.environ |= {"PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off"}  # servers of tests have only what they ask for
+os.environ["SPARK_SUBMIT_OPTS"] = java_options()
+
+_SESSIONS = ("spark", "jobs", "pipelines")  # directories whose tests share a session of Spark
+_APART = ("tests/test_docs.py", "tests/test_benchmarks.py", "tests/spark/test_cluster.py")
+"""Files of long tests that share nothing: each is where there is room."""
 
 settings.register_profile(
     "penstock",
@@ -21,6 +32,22 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("penstock")
+
+
+class Together(LoadScopeScheduling):  # type: ignore[misc]
+    """Where tests run in several processes, those of a file stay together, and all that share a Spark session do."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        if file in _APART:
+            return nodeid
+        shared = [name for name in _SESSIONS if file.startswith(f"tests/{name}/")]
+        return shared[0] if shared else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:
+    """Its own groups (`--dist loadgroup`) are lost with pytest 9.2: it writes them into ids that no longer change."""
+    return Together(config, log)
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -14,16 +16,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli import pipeline
+from penstock.cli.jobs import running
+from penstock.cli.main import app
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.units import parse_duration, parse_size
+from penstock.server.http.description import description
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-NAMED = re.compile(r"# (\w+\.py)\n")  # the first line of a program that the commands of its page run
-LASTING = re.compile(r"penstock (serve|worker) ")
-SERVER = "127.0.0.1:9000"  # where the server of a page is; here it is on a free port
+NAMED = re.compile(r"# (\w+\.(?:py|yaml))\n")  # the first line of a file that the commands of its page use
+LASTING = re.compile(r"(?:penstock (serve|worker) |make (run)\b)")
+STARTED = {"serve": "listening", "worker": "started", "run": " published "}  # what each says when it is under way
+PORTS = {"native": 9000, "http": 8080, "line": 3000}  # of the server of a page; here it is on free ones
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -35,66 +46,105 @@ def named(page: Path) -> str:
 
 
 class Shell:
-    """Runs commands in a directory; a server or a worker runs beside the others, until Ctrl-C or the next one."""
+    """Runs commands in a directory; a server, a worker or the main job runs beside the others, until Ctrl-C.
 
-    def __init__(self, directory: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
-        self.address = f"127.0.0.1:{port}"
+    A server has the ports that its page speaks of, each at a free place. `make` is run in the project, on data here.
+    Jobs and pipelines run in this process, on the session of all tests: Spark takes longer to start than they do.
+    """
+
+    def __init__(self, directory: Path, page: str, request: pytest.FixtureRequest) -> None:
+        self._request = request
+        spoken_of = [port for port, number in PORTS.items() if port == "native" or _place(number).search(page)]
+        self._ports = dict(zip(spoken_of, _free_ports(len(spoken_of)), strict=True))
         self._directory = directory
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {**os.environ, "PATH": path, "PENSTOCK_SERVER": self.address}
-        self._serving = {**self._environment, "PENSTOCK_NATIVE_PORT": port}
+        native = f"127.0.0.1:{self._ports['native']}"
+        self._environment = {**os.environ, "PATH": path, "PENSTOCK_SERVER": native, "CURL_HOME": str(directory)}
+        (directory / ".curlrc").write_text("fail-with-body\n")  # replies that are errors are failures here
+        self._serving = {
+            **self._environment,
+            **{f"PENSTOCK_{port.upper()}_PORT": str(number) for port, number in self._ports.items()},
+        }
         self._beside: dict[str, subprocess.Popen[str]] = {}
 
-    def run(self, command: str, where: Path | None = None) -> subprocess.CompletedProcess[str]:
-        if lasting := LASTING.match(command):
-            self._start(lasting[1], shlex.split(command))
-            return subprocess.CompletedProcess(command, 0, "", "")
-        return subprocess.run(
-            command,
-            shell=True,
-            cwd=where or self._directory,
-            capture_output=True,
-            text=True,
-            env=self._environment,
-        )
+    def here(self, text: str) -> str:
+        """What a page says, with the ports of this server."""
+        for port, number in self._ports.items():
+            text = _place(PORTS[port]).sub(rf"\g<host>\g<between>{number}", text)
+        return text
 
-    def _start(self, kind: str, command: list[str]) -> None:
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        if command.startswith(("make run", "make results")):
+            command = f"{command.strip()} ARGS='--dir {self._directory / 'demo'}'"
+        where = ROOT if command.startswith("make") else self._directory
+        if lasting := LASTING.match(command):
+            self._start(lasting[1] or lasting[2], shlex.split(command), where)
+            return subprocess.CompletedProcess(command, 0, "", "")
+        if command.startswith(("penstock job ", "penstock pipeline run ")):
+            return self._run_here(command)
+        return subprocess.run(command, shell=True, cwd=where, capture_output=True, text=True, env=self._environment)
+
+    def _run_here(self, command: str) -> subprocess.CompletedProcess[str]:
+        line, _, file = command.partition(" > ")
+        spark = self._request.getfixturevalue("spark")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self._directory)
+            patch.setattr(running, "session_for", lambda *_: contextlib.nullcontext(spark))
+            patch.setattr(pipeline, "_session", lambda *_: contextlib.nullcontext(spark))
+            patch.setattr(pipeline, "_stop_on_signals", lambda *_: None)
+            done = CliRunner().invoke(app, shlex.split(line)[1:], env=self._environment)
+        if file:
+            (self._directory / file.strip()).write_text(done.stdout)
+        return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
+
+    def _start(self, kind: str, command: list[str], where: Path) -> None:
         self.press_ctrl_c(kind)
         process = self._beside[kind] = subprocess.Popen(
             command,
-            cwd=self._directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            cwd=where,
+            stdout=subprocess.PIPE if kind == "run" else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT if kind == "run" else subprocess.PIPE,
             text=True,
             env=self._serving,
+            start_new_session=True,
         )
-        assert process.stderr is not None
-        told = "listening" if kind == "serve" else "started"
-        assert any(told in line for line in process.stderr), command
+        said = process.stdout or process.stderr
+        assert said is not None
+        assert any(STARTED[kind] in line for line in said), command
 
     def press_ctrl_c(self, *kinds: str) -> None:
         for process in [self._beside.pop(kind) for kind in kinds if kind in self._beside]:
-            process.send_signal(signal.SIGINT)  # nothing happens if it has ended
-            _, said = process.communicate(timeout=60)
-            assert process.returncode in (0, -signal.SIGKILL), said  # some pages kill it
+            with contextlib.suppress(ProcessLookupError):  # nothing happens if it has ended
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to make and what it runs
+            said = "".join(map(str, process.communicate(timeout=60)))
+            expected = (0, -signal.SIGKILL, -signal.SIGINT)  # some pages kill it; make ends with the signal
+            assert process.returncode in expected, said
+
+
+def _place(number: int) -> re.Pattern[str]:
+    return re.compile(rf"(?P<host>127\.0\.0\.1|localhost)(?P<between>[: /]){number}\b")
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
+def shell(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
+    commands = "".join(code for language in ("console", "python", "yaml") for code in blocks(page, language))
+    shell = Shell(tmp_path, commands, request)
     yield shell
-    shell.press_ctrl_c("worker", "serve")
+    shell.press_ctrl_c("run", "worker", "serve")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=named)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, shell: Shell) -> None:
     """One program for each page, with a server if it connects to one; named ones are for the commands of the page."""
     code = "\n".join(code for code in blocks(page, "python") if not NAMED.match(code))
-    if "connect(" in code:
+    if any(word in code for word in ("connect(", "//localhost:")):
         shell.run("penstock serve served")
-    code = code.replace(SERVER, shell.address)
+    code = shell.here(code)
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -102,9 +152,9 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=named)
 def test_the_commands_of_a_page_work(page: Path, tmp_path: Path, shell: Shell) -> None:
     """Commands run in order in an empty directory, `make` in the project; `$ … # exit 1` says another exit code."""
-    for code in blocks(page, "python"):
+    for code in blocks(page, "python") + blocks(page, "yaml"):
         if name := NAMED.match(code):
-            (tmp_path / name[1]).write_text(code.replace(SERVER, shell.address))
+            (tmp_path / name[1]).write_text(shell.here(code))
     for line in "".join(blocks(page, "console")).splitlines():
         if not line.startswith("$ "):
             continue
@@ -112,7 +162,7 @@ def test_the_commands_of_a_page_work(page: Path, tmp_path: Path, shell: Shell) -
         if command.strip() == "make test":
             command = "make --dry-run test"  # this very test is part of it
         expected = int(match[1]) if (match := re.match(r"\s*exit (\d+)", remark)) else 0
-        done = shell.run(command, ROOT if command.startswith("make") else None)
+        done = shell.run(shell.here(command))
         assert done.returncode == expected, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
@@ -139,3 +189,10 @@ def test_the_configuration_page_has_every_option_with_its_default(config: type, 
 def test_decisions_are_numbered_one_after_the_other() -> None:
     numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs/decisions").glob("*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_page_of_the_http_routes_has_every_route() -> None:
+    page = (ROOT / "docs/reference/http.md").read_text()
+    told = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)", page))
+    paths = json.loads(description())["paths"]
+    assert told == {(method.upper(), path) for path, methods in paths.items() for method in methods}

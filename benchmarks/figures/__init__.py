@@ -1,7 +1,21 @@
 """One file per figure; each has `run`, which measures and gives the rows of the table."""
 
 from benchmarks.bench import Figure
-from benchmarks.figures import batches, consume, delayed, holes, read_arrow, recovery, server, settle, singles, topics
+from benchmarks.figures import (
+    batches,
+    consume,
+    delayed,
+    holes,
+    http,
+    jobs,
+    read_arrow,
+    recovery,
+    server,
+    settle,
+    singles,
+    spark,
+    topics,
+)
 
 FIGURES: dict[str, Figure] = {
     "batches": batches.run,
@@ -14,4 +28,7 @@ FIGURES: dict[str, Figure] = {
     "delayed": delayed.run,
     "holes": holes.run,
     "server": server.run,
+    "http": http.run,
+    "spark": spark.run,
+    "jobs": jobs.run,
 }
