@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from penstock.cli.main import app
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.units import parse_duration, parse_size
 from penstock.server.http.description import description
+from tests.server.harness import free_port
 from tests.spark.conftest import spark
 
 __all__ = ["spark"]
@@ -55,7 +55,7 @@ class Shell:
     def __init__(self, directory: Path, page: str, request: pytest.FixtureRequest) -> None:
         self._request = request
         spoken_of = [port for port, number in PORTS.items() if port == "native" or _place(number).search(page)]
-        self._ports = dict(zip(spoken_of, _free_ports(len(spoken_of)), strict=True))
+        self._ports = {port: free_port() for port in spoken_of}
         self._directory = directory
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         native = f"127.0.0.1:{self._ports['native']}"
@@ -123,11 +123,6 @@ class Shell:
 
 def _place(number: int) -> re.Pattern[str]:
     return re.compile(rf"(?P<host>127\.0\.0\.1|localhost)(?P<between>[: /]){number}\b")
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 @pytest.fixture

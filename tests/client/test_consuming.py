@@ -97,8 +97,8 @@ import signal, sys
 from penstock.client import Client
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 with Client(sys.argv[1]) as client, client.consumer("t", "g", visibility_timeout=600) as consumer:
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)  # from here on the signal may come
         while True:
             for message in consumer.receive(1, wait=600):
                 message.release()
@@ -107,16 +107,16 @@ with Client(sys.argv[1]) as client, client.consumer("t", "g", visibility_timeout
 """
     with Client(server.address) as client:
         for number in range(4):
-            child = subprocess.Popen([sys.executable, "-c", program, server.address], stdout=subprocess.PIPE, text=True)
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            if number:
-                client.publish("t", "x")  # so that it receives and releases all the time
-            time.sleep(0.02 * number)
-            child.send_signal(signal.SIGINT)
-            assert child.stdout.readline() == "interrupted True\n"
-            child.stdout.close()
-            assert child.wait(30) == 0
+            words = [sys.executable, "-c", program, server.address]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+                if number:
+                    client.publish("t", "x")  # so that it receives and releases all the time
+                time.sleep(0.02 * number)
+                child.send_signal(signal.SIGINT)
+                assert child.stdout.readline() == "interrupted True\n"
+                assert child.wait(30) == 0
         assert len(client.consumer("t", "g").receive(10, wait=5)) == 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import random
 import signal
 import socket
 import threading
@@ -245,6 +246,15 @@ def test_attempts_to_connect_become_rarer(server: Running, line: Line, monkeypat
         assert all(0.5 <= delay <= 2.0 for delay in slept[6:9])
         line.refusing = False
         assert client.ping() < 30
+
+
+def test_connecting_again_takes_none_of_the_random_numbers_of_the_program(server: Running, line: Line) -> None:
+    with Client(line.address) as client:
+        before = random.getstate()
+        line.cut()
+        assert client.ping() < 30
+        assert line.connections == 2
+        assert random.getstate() == before
 
 
 # Publishing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from penstock.server.native.listener import NativeListener
 from penstock.server.server import Server
 
 PATIENCE_S = 30.0
+_PORTS_OF_SERVERS = range(12_000, 32_000)
 
 
 def until(happened: Callable[[], Any], what: str = "what was waited for", patience_s: float = PATIENCE_S) -> Any:
@@ -212,9 +214,12 @@ class Child:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port for a server that is started later, of those that no outgoing connection is given meanwhile."""
+    while True:
+        port = secrets.choice(_PORTS_OF_SERVERS)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 class Line:

@@ -35,6 +35,7 @@ from penstock.version import __version__
 _log = logging.getLogger("penstock.client")
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
 _SWEEP_S = 0.25
+_jitter = random.Random()  # of its own: the numbers that a program gets from its seed are not ours to take
 
 OnReply = Callable[[bytes | None, PenstockError | None], None]
 OnPush = Callable[[memoryview], None]
@@ -277,7 +278,7 @@ class Link:
     async def _reconnect(self) -> None:
         backoff_s = _BACKOFF_FIRST_S
         while not self.closed:
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            await asyncio.sleep(backoff_s * _jitter.uniform(0.5, 1.0))
             backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
             try:
                 await self._connect()
