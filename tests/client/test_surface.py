@@ -17,7 +17,7 @@ from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 EXTRA: dict[type, set[str]] = {
     Client: {
         *("flush", "publish_soon", "ping", "pages", "report_pipeline", "pipelines", "stage_packed", "limits"),
-        *("redrive_chosen", "purge_chosen"),
+        *("redrive_steps", "purge_chosen"),
     },
     AsyncClient: {
         *("flush", "publish_soon", "ping", "closed", "report_pipeline", "pipelines", "stage_packed"),
@@ -26,7 +26,8 @@ EXTRA: dict[type, set[str]] = {
             "message_pages",
             "event_pages",
             "letter_pages",
-            "redrive_chosen",
+            "count_redrive",
+            "redrive_steps",
             "purge_chosen",
             "replay_pages",
             "end_replay",

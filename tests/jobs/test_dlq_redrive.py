@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -105,21 +106,22 @@ def test_they_go_to_another_topic_as_copies(spark: SparkSession, server: Served,
 def test_Q8_a_redrive_whose_answer_is_lost_moves_each_letter_once_when_run_again(
     spark: SparkSession, server: Served, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.jobs.dlq_redriving._AT_ONCE", 4)
+    monkeypatch.setattr("penstock.client.administration._REDRIVEN_AT_ONCE", 4)
     client = server.client
     die(server, "t", 20)
     letters = client.dead_letters("t")
-    whole, calls = Client.redrive_chosen, []
+    whole = Client.redrive_steps
 
-    def lose(self: Client, *given: Any, **named: Any) -> Any:
-        calls.append(whole(self, *given, **named))
-        if len(calls) == 3:
-            raise ConnectionLost("the answer is lost")
-        return calls[-1]
+    def lose(self: Client, *given: Any) -> Iterator[Any]:
+        for number, step in enumerate(whole(self, *given)):
+            if number == 2:
+                raise ConnectionLost("the answer is lost")
+            yield step
 
-    monkeypatch.setattr(Client, "redrive_chosen", lose)
+    monkeypatch.setattr(Client, "redrive_steps", lose)
     with pytest.raises(ConnectionLost):
         dlq_redrive(spark, place, "t")
+    monkeypatch.setattr(Client, "redrive_steps", whole)
     outcome = dlq_redrive(spark, place, "t")
     assert outcome.whole
     assert outcome.summary["back"] == outcome.summary["chosen"] == 8
@@ -188,17 +190,17 @@ def test_what_is_not_back_is_told(
     client = server.client
     die(server, "t", 10)
     some = sorted(ids(client.dead_letters("t")))[:4]
-    whole = Client.redrive_chosen
+    whole = Client.redrive_steps
 
-    def others(self: Client, topic: str, ids: list[str], *rest: Any, **named: Any) -> Any:
+    def others(self: Client, topic: str, ids: list[str], *rest: Any) -> Iterator[Any]:
         self.purge_chosen(topic, some[:3])  # somebody else, between choosing and redriving
-        return whole(self, topic, [identity for identity in ids if identity != some[3]], *rest, **named)
+        return whole(self, topic, [identity for identity in ids if identity != some[3]], *rest)
 
-    monkeypatch.setattr(Client, "redrive_chosen", others)
+    monkeypatch.setattr(Client, "redrive_steps", others)
     outcome = dlq_redrive(spark, place, "t", rate=1000)
     assert not outcome.whole
     assert outcome.summary == {"topic": "t", "to": "t", "chosen": 10, "back": 6, "left": 1}
-    assert [note.split(" ")[0] for note in outcome.notes] == ["1", "4", "4"]
+    assert [note.split(" ")[0] for note in outcome.notes] == ["1", "4", "3"]
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,12 @@ class AsyncAdministration:
         to: str | None = None,
         rate: float | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> RedriveReport:
-        """Send dead letters back."""
-        return await asyncio.to_thread(self._broker.redrive, topic, filter=filter, to=to, rate=rate, dry_run=dry_run)
+        """Send dead letters back; `filter` and `progress` are called in another thread."""
+        return await asyncio.to_thread(
+            self._broker.redrive, topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress
+        )
 
     async def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good."""

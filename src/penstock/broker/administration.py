@@ -186,12 +186,14 @@ class Administration:
         to: str | None = None,
         rate: float | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> RedriveReport:
         """Send dead letters back to the groups that gave them up, or as new messages to another topic.
 
-        Each goes once, also when this is stopped in the middle; `rate` is in messages a second.
+        Each goes once, also when this is stopped in the middle; `rate` is in messages a second. `progress` is told
+        after each step how many letters it had.
         """
-        return dead_letters.redrive(self._open_engine(), topic, filter, to, check_rate(rate), dry_run)
+        return dead_letters.redrive(self._open_engine(), topic, filter, to, check_rate(rate), dry_run, progress)
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good; how many."""

@@ -23,6 +23,7 @@ from penstock.model.events import Event, EventKind
 from penstock.model.letters import CauseReport, DeadLetter, DeadLetterCause, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.pace import Pace
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
 
@@ -167,22 +168,22 @@ def redrive(
     to: str | None,
     rate: float | None,
     dry_run: bool,
+    progress: Callable[[int], object] | None = None,
 ) -> RedriveReport:
     """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle."""
     report = RedriveReport(dry_run=dry_run)
     if to is not None and dead_letters_topic(topic_name) == check_topic_name(to):
         raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
-    at_once = AT_ONCE if rate is None else max(1, min(AT_ONCE, int(rate / 10)))
-    started_s = time.monotonic()
+    pace = Pace(None if dry_run else rate, time.monotonic())
     # What dies again meanwhile comes behind this end: one call does not go round in circles.
-    for letters in _in_steps(_until_now(engine, topic_name, chosen), chosen, at_once):
-        if rate is not None and report.selected and not dry_run:
-            ahead_s = report.selected / rate - (time.monotonic() - started_s)
-            time.sleep(max(0.0, ahead_s))
+    for letters in _in_steps(_until_now(engine, topic_name, chosen), chosen, pace.at_once(AT_ONCE)):
+        time.sleep(pace.ahead_s(report.selected, time.monotonic()))
         report.selected += len(letters)
         if not dry_run:
             with Uninterrupted():
                 _redrive_some(engine, letters, to, report)
+        if progress is not None:
+            progress(len(letters))
     return report
 
 

@@ -11,6 +11,7 @@ from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.names import check_group_name
+from penstock.model.pace import Pace
 from penstock.model.units import Time, parse_time_us
 from penstock.segments.window import Window
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
 Choice = Callable[[StoredMessage], bool]
+_SLEEP_MIN_S = 0.001
 
 
 def replay_window(
@@ -52,16 +54,14 @@ def replay_to_function(
 ) -> int:
     """Call the function with every message of the window, acked, dead and archived ones too; how many."""
     count = 0
-    started_s = time.monotonic()
+    pace = Pace(rate, time.monotonic())
     for number, reader in _readers(engine, topic_name, partition):
         withdrawn = _withdrawn(engine, topic_name, number)
         for message in reader.messages(window):
             if message.offset in withdrawn or (chosen is not None and not chosen(message)):
                 continue
-            if rate is not None:
-                ahead_s = count / rate - (time.monotonic() - started_s)
-                if ahead_s > 0.001:
-                    time.sleep(ahead_s)
+            if rate is not None and (ahead_s := pace.ahead_s(count, time.monotonic())) > _SLEEP_MIN_S:
+                time.sleep(ahead_s)
             function(message)
             count += 1
     return count

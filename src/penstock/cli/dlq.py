@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +28,7 @@ from penstock.cli.progress import Counter
 from penstock.cli.target import Target, targeted
 
 if TYPE_CHECKING:
-    from penstock import Broker, Client, DeadLetter
-    from penstock.model.letters import RedriveReport
+    from penstock import Broker, DeadLetter
 
     Choice = Callable[[DeadLetter], bool] | None
 
@@ -44,7 +42,6 @@ GroupOption = Annotated[
     typer.Option(metavar="GROUP", help="Only those that this group gave up.", autocompletion=complete_group),
 ]
 _SHOWN = 40
-_AT_ONCE = 500
 
 
 @app.command("list")
@@ -142,12 +139,11 @@ def redrive(
     chosen = _choice(cause, group)
     with target.open() as broker:
         try:
-            if dry_run:
-                report = broker.redrive(topic, filter=chosen, to=to, rate=rate, dry_run=True)
-            elif target.directory is not None:
-                report = _redrive_here(broker, topic, chosen, to, rate)
+            if dry_run or not is_terminal("stderr"):  # nobody waits for a count that nobody would see
+                report = broker.redrive(topic, filter=chosen, to=to, rate=rate, dry_run=dry_run)
             else:
-                report = _redrive_on_server(cast("Client", broker), topic, chosen, to, rate)
+                with Counter("redriving", _count(broker, topic, chosen)) as counter:
+                    report = broker.redrive(topic, filter=chosen, to=to, rate=rate, progress=counter.add)
         except KeyboardInterrupt:
             warn("interrupted: what was sent back stays so; the same command goes on with the rest")
             raise
@@ -191,49 +187,6 @@ def _choice(cause: str | None, group: str | None) -> Choice:
     def is_chosen(letter: DeadLetter) -> bool:
         by_cause = cause is None or cause.casefold() in letter.cause.casefold()
         return by_cause and (group is None or letter.group == group)
-
-    return is_chosen
-
-
-def _redrive_here(broker: Broker, topic: str, chosen: Choice, to: str | None, rate: float | None) -> RedriveReport:
-    """Redrive with a bar on the terminal; nobody waits for the count where there is none."""
-    if not is_terminal("stderr"):
-        return broker.redrive(topic, filter=chosen, to=to, rate=rate)
-    with Counter("redriving", _count(broker, topic, chosen)) as counter:
-        return broker.redrive(topic, filter=_counting(chosen, counter), to=to, rate=rate)
-
-
-def _redrive_on_server(client: Client, topic: str, chosen: Choice, to: str | None, rate: float | None) -> RedriveReport:
-    """Redrive step by step, so that the bar moves, Ctrl-C ends it, and it may take as long as the rate asks for."""
-    from penstock.model.letters import RedriveReport
-    from penstock.model.options import check_rate
-
-    rate = check_rate(rate)
-    ids = [str(letter.id) for letter in client.dead_letters(topic, filter=chosen)]
-    at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate / 10)))
-    started_s = time.monotonic()
-    whole = RedriveReport()
-    with Counter("redriving", len(ids)) as counter:
-        for start in range(0, max(1, len(ids)), at_once):  # once at least: the server says what is wrong with `to`
-            if rate is not None:
-                time.sleep(max(0.0, start / rate - (time.monotonic() - started_s)))
-            some = ids[start : start + at_once]
-            report = client.redrive_chosen(topic, some, to, None, dry_run=False)
-            whole.selected += len(some)
-            whole.redriven += report.redriven
-            whole.copied += report.copied
-            whole.skipped += report.skipped + len(some) - report.selected
-            counter.add(len(some))
-    return whole
-
-
-def _counting(chosen: Choice, counter: Counter) -> Callable[[DeadLetter], bool]:
-    """The same choice; what is chosen is counted."""
-
-    def is_chosen(letter: DeadLetter) -> bool:
-        taken = chosen is None or chosen(letter)
-        counter.add(int(taken))
-        return taken
 
     return is_chosen
 

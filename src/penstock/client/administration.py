@@ -6,6 +6,7 @@ Functions that choose messages run here: what they chose is named to the server.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,8 @@ from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
-from penstock.model.options import check_limit
+from penstock.model.options import check_limit, check_rate
+from penstock.model.pace import Pace
 from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
@@ -25,6 +27,7 @@ from penstock.protocol.session import Page, Read
 LetterChoice = Callable[[DeadLetter], bool]
 Result = TypeVar("Result")
 _LETTERS_AT_ONCE = 1000
+_REDRIVEN_AT_ONCE = 5000
 
 
 class AsyncClientAdministration:
@@ -190,16 +193,36 @@ class AsyncClientAdministration:
         to: str | None = None,
         rate: float | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> RedriveReport:
-        """Send dead letters back."""
-        ids = await self._chosen(topic, filter)
-        return await self.redrive_chosen(topic, ids, to, rate, dry_run)
+        """Send dead letters back, step by step: it may take as long as the rate asks for, and can be cancelled."""
+        check_rate(rate)
+        if dry_run:
+            return await self.count_redrive(topic, await self._chosen(topic, filter), to)
+        report = RedriveReport()
+        async for step in self.redrive_steps(topic, await self._ids(topic, filter), to, rate):
+            report.add(step)
+            if progress is not None:
+                progress(step.selected)
+        return report
 
-    async def redrive_chosen(
-        self, topic: str, ids: list[str] | None, to: str | None, rate: float | None, dry_run: bool
-    ) -> RedriveReport:
-        """Send dead letters back: all of them, or those that are named."""
-        return await self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, rate=rate, dry_run=dry_run)
+    async def count_redrive(self, topic: str, ids: list[str] | None, to: str | None) -> RedriveReport:
+        """What a redrive of all dead letters, or of those that are named, would do."""
+        return await self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, dry_run=True)
+
+    async def redrive_steps(
+        self, topic: str, ids: list[str], to: str | None, rate: float | None
+    ) -> AsyncIterator[RedriveReport]:
+        """Send back the dead letters that are named, so many at a time; what each step did."""
+        pace = Pace(rate, time.monotonic())
+        at_once = pace.at_once(_REDRIVEN_AT_ONCE)
+        for start in range(0, max(1, len(ids)), at_once):  # once at least: the server says what is wrong with `to`
+            await asyncio.sleep(pace.ahead_s(start, time.monotonic()))
+            some = ids[start : start + at_once]
+            step = await self.call("redrive", RedriveReport, topic=topic, ids=some, to=to)
+            step.skipped += len(some) - step.selected  # they were gone before the server looked
+            step.selected = len(some)
+            yield step
 
     async def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good."""
@@ -210,8 +233,9 @@ class AsyncClientAdministration:
         return await self.call("purge_dead_letters", int, topic=topic, ids=ids)
 
     async def _chosen(self, topic: str, filter: LetterChoice | None) -> list[str] | None:
-        if filter is None:
-            return None
+        return None if filter is None else await self._ids(topic, filter)
+
+    async def _ids(self, topic: str, filter: LetterChoice | None) -> list[str]:
         return [str(letter.id) for letter in await self.dead_letters(topic, filter=filter)]
 
     # The past.

@@ -10,6 +10,7 @@ from penstock.client.received import messages_of
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.options import check_rate
+from penstock.model.pace import Pace
 from penstock.model.units import Time, parse_time_us
 from penstock.protocol.consuming import runs_of
 from penstock.protocol.session import Page, Read
@@ -43,8 +44,7 @@ class Replaying:
         self.partition = partition
         self._function = None if isinstance(to, str) else to
         self._filter = filter
-        self._rate = check_rate(rate)
-        self._started_s = time.monotonic()
+        self._pace = Pace(check_rate(rate), time.monotonic())
         self._offsets: dict[int, list[int]] = {}
         self.count = 0
         self.to_group: dict[str, Any] | None = None
@@ -82,9 +82,7 @@ class Replaying:
 
     def ahead_s(self) -> float:
         """How long the next message has to wait, for the rate to be kept."""
-        if self._function is None or self._rate is None:
-            return 0.0
-        return max(0.0, self.count / self._rate - (time.monotonic() - self._started_s))
+        return 0.0 if self._function is None else self._pace.ahead_s(self.count, time.monotonic())
 
     def take(self, message: StoredMessage) -> None:
         """Call the function with a message, or note it for the group."""

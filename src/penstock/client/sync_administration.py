@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
-from penstock.model.options import check_limit
+from penstock.model.options import check_limit, check_rate
 from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
@@ -151,15 +151,22 @@ class ClientAdministration:
         to: str | None = None,
         rate: float | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> RedriveReport:
-        """Send dead letters back."""
-        return self.redrive_chosen(topic, self._chosen(topic, filter), to, rate, dry_run)
+        """Send dead letters back, step by step: it may take as long as the rate asks for, and Ctrl-C ends it."""
+        check_rate(rate)
+        if dry_run:
+            return self._loop.wait(self._client.count_redrive(topic, self._chosen(topic, filter), to))
+        report = RedriveReport()
+        for step in self.redrive_steps(topic, self._ids(topic, filter), to, rate):
+            report.add(step)
+            if progress is not None:
+                progress(step.selected)
+        return report
 
-    def redrive_chosen(
-        self, topic: str, ids: list[str] | None, to: str | None, rate: float | None, dry_run: bool
-    ) -> RedriveReport:
-        """Send dead letters back: all of them, or those that are named."""
-        return self._loop.wait(self._client.redrive_chosen(topic, ids, to, rate, dry_run))
+    def redrive_steps(self, topic: str, ids: list[str], to: str | None, rate: float | None) -> Iterator[RedriveReport]:
+        """Send back the dead letters that are named, so many at a time; what each step did."""
+        return self._loop.iterate(self._client.redrive_steps(topic, ids, to, rate))
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good."""
@@ -170,7 +177,10 @@ class ClientAdministration:
         return self._loop.wait(self._client.purge_chosen(topic, ids))
 
     def _chosen(self, topic: str, filter: LetterChoice | None) -> list[str] | None:
-        return None if filter is None else [str(letter.id) for letter in self.dead_letters(topic, filter=filter)]
+        return None if filter is None else self._ids(topic, filter)
+
+    def _ids(self, topic: str, filter: LetterChoice | None) -> list[str]:
+        return [str(letter.id) for letter in self.dead_letters(topic, filter=filter)]
 
     def replay(
         self,

@@ -66,3 +66,10 @@ class RedriveReport(msgspec.Struct):
     skipped: int = 0
     """Redriven or purged by somebody else meanwhile, or not dead any more because the group was moved back."""
     dry_run: bool = False
+
+    def add(self, step: RedriveReport) -> None:
+        """Count what one more step did."""
+        self.selected += step.selected
+        self.redriven += step.redriven
+        self.copied += step.copied
+        self.skipped += step.skipped

@@ -7,7 +7,6 @@ is known by their offsets among the dead letters, so a run after a kill purges t
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType
 
 from penstock.model.errors import InvalidArgument, TopicNotFound
-from penstock.model.letters import RedriveReport
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.options import check_rate
 from penstock.spark.frames import read_events, read_topic
@@ -135,17 +133,11 @@ def _sent_back(
     place: Place, topic: str, chosen: pa.Table, to: str | None, rate: float | None, progress: Progress
 ) -> int:
     """Have the broker redrive the letters by their ids; how many it skipped."""
-    client = place.client("redriving")
-    at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate * _TURN_S)))
     skipped = 0
-    due_s = time.monotonic()
-    for start in range(0, len(chosen), at_once):
-        ids = chosen.column("message_id").slice(start, at_once).to_pylist()
-        time.sleep(max(0.0, due_s - time.monotonic()))
-        due_s = time.monotonic() + (0 if rate is None else len(ids) / rate)
-        report: RedriveReport = client.redrive_chosen(topic, ids, to, rate, dry_run=False)
-        skipped += report.skipped + len(ids) - report.selected
-        progress.advance(len(ids))
+    ids = chosen.column("message_id").to_pylist()
+    for step in place.client("redriving").redrive_steps(topic, ids, to, rate):
+        skipped += step.skipped
+        progress.advance(step.selected)
     return skipped
 
 
