@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 import penstock
+from penstock.broker.snapshot import Snapshot
 from penstock.cli.main import app
 from tests.server.harness import Running
 
@@ -41,6 +44,23 @@ class Command:
         result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin, env=self.environment)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return Done(result.exit_code, result.stdout, result.stderr)
+
+    def seen(self, look: Callable[[Any], Any]) -> Any:
+        """What there is to see while a command runs: on the server, or in a copy of the directory, which is locked.
+
+        None if the directory changed while it was copied: look again.
+        """
+        directory = self.environment.get("PENSTOCK_DIR")
+        if directory is None:
+            with self.open() as broker:
+                return look(broker)
+        with tempfile.TemporaryDirectory() as copy:
+            try:
+                shutil.copytree(directory, copy, dirs_exist_ok=True)
+            except shutil.Error:
+                return None
+            with Snapshot(copy) as snapshot:
+                return look(snapshot)
 
     def ok(self, *arguments: object, stdin: str | bytes | None = None) -> str:
         """What a command prints that must succeed."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
 
-from penstock.broker.snapshot import Snapshot
 from tests.cli.harness import PENSTOCK, Command
 from tests.server.harness import until
 
@@ -196,17 +193,6 @@ def many_letters(command: Command) -> Command:
     return command
 
 
-def count_letters(command: Command) -> int:
-    """How many there are while a command works on them."""
-    directory = command.environment.get("PENSTOCK_DIR")
-    if directory is None:
-        return len(letters(command))
-    with tempfile.TemporaryDirectory() as copy:  # the directory itself is locked by the command
-        shutil.copytree(directory, copy, dirs_exist_ok=True)
-        with Snapshot(copy) as seen:
-            return len(list(seen.dead_letters("orders")))
-
-
 def test_a_redrive_shows_its_progress_on_a_terminal(many_letters: Command) -> None:
     asked = f"import pty, sys; sys.exit(pty.spawn(['{PENSTOCK}', 'dlq', 'redrive', 'orders', '--rate', '15']) >> 8)"
     done = many_letters.shell(f'python -c "{asked}"')
@@ -217,7 +203,7 @@ def test_a_redrive_shows_its_progress_on_a_terminal(many_letters: Command) -> No
 def test_an_interrupted_redrive_goes_on_where_it_was(many_letters: Command) -> None:
     with many_letters.start("dlq", "redrive", "orders", "--rate", 5) as child:
         assert child.stderr is not None
-        until(lambda: count_letters(many_letters) < 29, "two steps")
+        until(lambda: many_letters.seen(lambda broker: len(list(broker.dead_letters("orders"))) < 29), "two steps")
         child.send_signal(signal.SIGINT)
         assert child.stderr.read().startswith(b"note: interrupted: what was sent back stays so")
         assert child.wait(60) == 130

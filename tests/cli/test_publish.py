@@ -22,6 +22,7 @@ import penstock
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.sending import AT_ONCE, AT_ONCE_BYTES, read_lines
 from tests.cli.harness import Command
+from tests.server.harness import until
 
 
 def stored(command: Command, topic: str) -> list[penstock.StoredMessage]:
@@ -175,11 +176,12 @@ def test_too_large_a_line_is_refused_and_those_before_it_are_published(command: 
 
 
 def test_lines_are_published_as_they_come_and_ctrl_c_tells_how_many(command: Command) -> None:
+    command.ok("topic", "create", "orders")
     with command.start("publish", "orders", stdin=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stderr is not None
         child.stdin.write(b"one\ntwo\nthr")
         child.stdin.flush()
-        time.sleep(2.0)
+        until(lambda: command.seen(lambda broker: broker.topics()[0].partitions[0].end_offset == 2), "two messages")
         child.send_signal(signal.SIGINT)
         error = child.stderr.read().decode()
         assert child.wait(60) == 130

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 import penstock
 from penstock.client import Client
+from penstock.model.letters import RedriveReport
 from penstock.protocol.consuming import Receive
 from penstock.protocol.frames import Command
 from penstock.protocol.session import decode_goodbye, encode
@@ -29,7 +31,9 @@ from tests.server.harness import Child, Raw, until
 def test_a_server_that_is_asked_to_stop_answers_gives_back_and_says_goodbye(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    with Child(tmp_path / "data") as child, contextlib.ExitStack() as stack:
+    config = tmp_path / "server.yaml"
+    config.write_text("server:\n  shutdown_grace: 10m\n")  # longer than anybody waits here
+    with Child(tmp_path / "data", "--config", str(config)) as child, contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(child.address))
         client.publish_many("t", [f"{n}" for n in range(5)])
         consumer = client.consumer("t", "g", visibility_timeout=600)
@@ -55,12 +59,10 @@ def test_a_server_that_is_asked_to_stop_answers_gives_back_and_says_goodbye(
         threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(4))
         publishing = [threads.submit(act) for act in (publish, publish, flood, flood)]
         until(lambda: len(published) > 2000)
-        started_s = time.monotonic()
         child.signal(number)
         command, _, body = raw.receive()
         assert (command, decode_goodbye(body).reason) == (Command.GOODBYE, "the server is stopping")
-        assert child.wait() == 0
-        assert time.monotonic() - started_s < 6, "those who go on asking do not keep it"
+        assert child.wait() == 0, "those who go on asking do not keep it"
         assert '"message":"stopped"' in child.log()
         child.start()
         seen = len(published)
@@ -92,7 +94,8 @@ def test_a_server_that_is_asked_to_stop_does_not_wait_for_what_takes_hours(tmp_p
         client.publish_many("t", ["a", "b", "c"])
         with client.consumer("t", "g") as consumer:
             consumer.kill(consumer.receive(3), "for now")
-        redriving = threads.submit(client.redrive, "t", rate=0.001)
+        work = partial(client._client.call, "redrive", RedriveReport, topic="t", rate=0.001)
+        redriving = threads.submit(lambda: client._loop.wait(work()))
         until(lambda: client.group("t", "g").dead == 2)
         child.signal(signal.SIGTERM)
         code = child.wait()
