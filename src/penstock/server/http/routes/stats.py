@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 
 import msgspec
@@ -16,44 +15,6 @@ from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
 
 
-class Recovery(msgspec.Struct):
-    """What was found when the broker was opened."""
-
-    journal_files: int
-    journal_bytes: int
-    groups: int
-    messages: int
-    torn_bytes: int
-    seconds: float
-
-
-class Stats(msgspec.Struct):
-    """A broker at one instant."""
-
-    broker_id: str
-    epoch: int
-    version: str
-    directory: str | None
-    sync: str
-    uptime_s: float
-    topics: int
-    partitions: int
-    groups: int
-    journal_bytes: int
-    journal_files: int
-    segments: int
-    segment_bytes: int
-    unwritten_bytes: int
-    frozen: str | None
-    """Why nothing can be written any more; null: it can."""
-    recovery: Recovery
-
-    @classmethod
-    def of(cls, status: BrokerStatus) -> Stats:
-        """As JSON."""
-        return msgspec.convert(asdict(status), cls)
-
-
 class Status(msgspec.Struct):
     """What waits where, and who is there."""
 
@@ -65,9 +26,10 @@ class Status(msgspec.Struct):
 
 
 @get("/stats", responses=errors())
-async def broker_stats(caller: Caller) -> Stats:
+async def broker_stats(caller: Caller) -> BrokerStatus:
     """The broker at this instant: who it is, how much it holds, and whether it can write."""
-    return Stats.of(await caller.call("status"))
+    status: BrokerStatus = await caller.call("status")
+    return status
 
 
 @get("/priority/stats", responses=errors())
