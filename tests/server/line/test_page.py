@@ -12,9 +12,9 @@ import pytest
 from penstock.server.line import lines
 from penstock.server.line.consumers import GROUP, IN_FLIGHT_MAX
 from tests.server.harness import PATIENCE_S
-from tests.server.line_harness import LineServer
+from tests.server.line.harness import LineServer
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/text-protocol.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/text-protocol.md").read_text()
 EXAMPLES = re.findall(r"^```sh\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 

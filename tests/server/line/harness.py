@@ -9,6 +9,8 @@ from typing import Any, Self
 from penstock.server.line.listener import LineListener
 from tests.server.harness import PATIENCE_S, Running
 
+EMPTY = "No messages in queue"
+
 
 class LineServer:
     """A server in a thread of its own that listens for lines."""
@@ -100,3 +102,13 @@ class Talk:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def all_of(talk: Talk, topic: str = "t", partition: int = 0) -> list[str]:
+    """The lines of CONSUME ALL before its last one, which must be right."""
+    talk.send(f"CONSUME {topic} {partition} ALL\n")
+    lines = []
+    while not (line := talk.hear()).startswith("END"):
+        lines.append(line)
+    assert line == f"END {len(lines)}"
+    return lines
