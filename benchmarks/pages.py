@@ -1,84 +1,69 @@
-"""The pages of Spark's figures, made from the results: `docs/benchmarks/spark.md` with a picture, and `jobs.md`."""
+"""The pages of all figures, made from the results: `docs/benchmarks/*.md`, and a picture of Spark's."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.table import show
 
 _PLAIN, _BASE = "#457b9d", "#c9ccd1"
-_HEAD = """# Figures of Spark
+_HEAD = """# Figures of {title}
 
-Measured by `python -m benchmarks spark` on {cores} shared virtual cores, `local[2]`, values of 100 bytes with keys,
-Unix sockets between Python and Java (see below); the baseline is measured in the same run. {date}; the load average was
-{before} at the start and {after} at the end (the run adds its own). Each is the median of its rounds, which are in
-`benchmarks/results/latest.json`; the times for each message are the best of three.
+Measured by `python -m benchmarks {names}`
+on {cores} shared virtual cores, {how}.
+{date}; the load average was {before} at the start and {after} at the end (the run adds its own).{rounds}
 
-| | measured | beside it | ratio | target | holds |
+| | measured | beside it, in the same run | ratio | target | holds |
 | --- | --- | --- | --- | --- | --- |
 """
-_FOOT = """
-![Rates beside their baselines, and time for each message by the size of the topic](spark.png)
-
-- *All columns* goes from Python to the JVM row by row, ten columns of them; `topic` and `message_id`, which are in no
-  file, are about a sixth of its time. `read_topic` stays in the JVM for what is settled.
-- Unix sockets (`spark.python.unix.domain.socket.enabled`) made it about a seventh faster here. They are not the default
-  of `session()`: Spark's workers then print a harmless traceback whenever a query takes only the first rows.
-- *A micro-batch with nothing to do* asks a Python process, and that asks the server; the rate source asks nobody. Spark
-  counts whole milliseconds, and here anything below one counts as one.
-- The growth begins with a job that is mostly start-up: 100,000 messages are too few to keep Spark busy.
-"""
+_MEDIANS = "\nEach is the median of its rounds, which are in `benchmarks/results/latest.json`."
 
 
-_JOBS_HEAD = """# Figures of jobs and pipelines
+@dataclass(frozen=True)
+class Page:
+    """One page: some figures, how they were measured, and what is to be known of them."""
 
-Measured by `python -m benchmarks jobs` on {cores} shared virtual cores, `local[2]`, values of 100 bytes; beside each is
-a bare Spark job on the same data, in the same run. {date}; the load average was {before} at the start and {after} at
-the end (the run adds its own). Each is the median of its rounds, which are in `benchmarks/results/latest.json`.
-
-| | measured | beside it | ratio | target | holds |
-| --- | --- | --- | --- | --- | --- |
-"""
-_JOBS_FOOT = """
-- *load* reads the CSV, checks every row, and publishes it part by part, each once and synced to disk; the bare job only
-  parses it.
-- The pipeline parses JSON, computes a column, and writes JSON with a key; whatever does not parse would go to the dead
-  letters. The load, the server, Java and its Python workers share the two cores. Seven earlier runs, on a slower
-  machine, gave 79,800 (beside other work) to 118,600/s, four of them more than 100,000.
-- The audits on clusters are medians of four, after two that warm Java up; earlier runs gave 1.13 to 1.61.
-  With both workers busy, the very same tasks take a fifth to a quarter more processor time, and the driver and the
-  cluster's own processes have no core of their own. Pinning each worker to a core changed nothing.
-"""
+    title: str
+    figures: tuple[str, ...]
+    how: str
+    foot: str
+    rounds: str = _MEDIANS
+    draw: Callable[[Path, list[dict[str, Any]]], None] | None = None
 
 
 def write(directory: Path, results: dict[str, Any]) -> None:
-    """Write those that were measured."""
+    """Write those of which something was measured."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name, head, foot in (("spark", _HEAD, _FOOT), ("jobs", _JOBS_HEAD, _JOBS_FOOT)):
-        figure = results["figures"].get(name)
-        if figure is None:
+    for name, page in PAGES.items():
+        figures = [results["figures"][figure] for figure in page.figures if figure in results["figures"]]
+        if not figures:
             continue
-        filled = head.format(
+        head = _HEAD.format(
+            title=page.title,
+            names=" ".join(page.figures),
             cores=results["machine"]["cores"],
-            date=figure["start"]["date"][:10],
-            before=_load(figure["start"]),
-            after=_load(figure["end"]),
+            how=page.how,
+            date=figures[0]["start"]["date"][:10],
+            before=_load(figures[0]["start"]),
+            after=_load(figures[-1]["end"]),
+            rounds=page.rounds,
         )
-        notes = [f"- {_name(row)}: {row['note']}." for row in figure["rows"] if row.get("note")]
-        told = "\n".join(["", *notes]) if notes and name == "jobs" else ""
-        lines = "\n".join(map(_line, figure["rows"]))
-        (directory / f"{name}.md").write_text(f"{filled}{lines}\n{told}{foot}")
-        if name == "spark":
-            _draw(directory / "spark.png", figure["rows"])
+        rows = [row for figure in figures for row in figure["rows"]]
+        lines = [*map(_line, rows), "", *(f"- {_name(row)}: {row['note']}." for row in rows if row.get("note"))]
+        (directory / f"{name}.md").write_text(head + "\n".join(lines).rstrip() + "\n" + page.foot)
+        if page.draw is not None:
+            page.draw(directory / f"{name}.png", rows)
 
 
 def _name(row: dict[str, Any]) -> str:
-    return str(row["what"]).removeprefix("Spark: ").removeprefix("Jobs: ")
+    return re.sub(r"^(Spark|Jobs|server): ", "", str(row["what"]))
 
 
 def _line(row: dict[str, Any]) -> str:
-    what = _name(row)
     beside = "" if row["baseline"] is None else f"{show(row['baseline'], row['unit'])} ({row['baseline_is']})"
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
     targets = ", ".join(
@@ -86,7 +71,7 @@ def _line(row: dict[str, Any]) -> str:
         for of, sign, bound in row["targets"]
     )
     held = {True: "yes", False: "**no**", None: ""}[row["holds"]]
-    return f"| {what} | {show(row['measured'], row['unit'])} | {beside} | {ratio} | {targets} | {held} |"
+    return f"| {_name(row)} | {show(row['measured'], row['unit'])} | {beside} | {ratio} | {targets} | {held} |"
 
 
 def _load(when: dict[str, Any]) -> str:
@@ -128,3 +113,62 @@ def _draw(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _size(text: str) -> int:
     return int("".join(character for character in text if character.isdigit()))
+
+
+PAGES = {
+    "broker": Page(
+        "the broker",
+        ("batches", "singles", "topics", "settle", "recovery", "read_arrow", "consume", "delayed", "holes"),
+        "inside one process, messages of\n100 bytes, every publish synced before it is acknowledged",
+        """
+- *Bare* is a loop that only writes and syncs the same bytes.
+- *8 on the way*: all tasks wake together after a commit, so that processor and disk take turns; bare wakes nobody.
+- Sixty-four *threads* hand the interpreter to each other for every message: use asyncio, or batches.
+""",
+    ),
+    "server": Page(
+        "a server",
+        ("server", "http"),
+        "load and server in two\nprocesses, messages of 100 bytes, every publish synced before it is acknowledged",
+        """
+- *Bare* is a round trip over loopback to a process that only writes and syncs the same bytes, one at a time. The same
+  figures by themselves: [`penstock bench`](../how-to/measure.md).
+- *One message at a time* makes the fewest system calls that are possible; the rest is Python, on both sides.
+- *Receive + ack* is from the journal, where consumers that keep up find their messages.
+- The load of HTTP is `wrk`; beside it is uvicorn that reads the same JSON and does nothing.
+""",
+    ),
+    "spark": Page(
+        "Spark",
+        ("spark",),
+        "`local[2]`, values of 100 bytes\nwith keys, Unix sockets between Python and Java (see below)",
+        """
+![Rates beside their baselines, and time for each message by the size of the topic](spark.png)
+
+- *All columns* goes from Python to the JVM row by row, ten columns of them; `topic` and `message_id`, which are in no
+  file, are about a sixth of its time. `read_topic` stays in the JVM for what is settled.
+- Unix sockets (`spark.python.unix.domain.socket.enabled`) made it about a seventh faster here. They are not the default
+  of `session()`: Spark's workers then print a harmless traceback whenever a query takes only the first rows.
+- *A micro-batch with nothing to do* asks a Python process, and that asks the server; the rate source asks nobody. Spark
+  counts whole milliseconds, and here anything below one counts as one.
+- The growth begins with a job that is mostly start-up: 100,000 messages are too few to keep Spark busy.
+""",
+        rounds=_MEDIANS[:-1] + "; the times for each message are the best of three.",
+        draw=_draw,
+    ),
+    "jobs": Page(
+        "jobs and pipelines",
+        ("jobs",),
+        "`local[2]`, values of 100 bytes;\nbeside each is a bare Spark job on the same data",
+        """- *load* reads the CSV, checks every row, and publishes it part by part, each once and synced to disk; the
+  bare job only parses it.
+- The pipeline parses JSON, computes a column, and writes JSON with a key; whatever does not parse would go to the dead
+  letters. The load, the server, Java and its Python workers share the two cores. Seven earlier runs, on a slower
+  machine, gave 79,800 (beside other work) to 118,600/s, four of them more than 100,000.
+- The audits on clusters are medians of four, after two that warm Java up; earlier runs gave 1.13 to 1.61.
+  With both workers busy, the very same tasks take a fifth to a quarter more processor time, and the driver and the
+  cluster's own processes have no core of their own. Pinning each worker to a core changed nothing.
+""",
+    ),
+}
+"""Every page, by the name of its file."""

@@ -36,12 +36,14 @@ def show(value: float, unit: str) -> str:
     if unit == "messages/s":
         return f"{value / 1e6:.2f} M/s" if value >= 1e6 else f"{value:,.0f}/s"
     if unit == "s":
-        return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+        if value >= 1:
+            return f"{value:.2f} s"
+        return f"{value * 1e3:.3g} ms" if value >= 1e-4 else f"{value * 1e6:.3g} µs"
     if unit == "of a core":
         return f"{value:.1%}"
-    if unit == "bytes":
+    if unit in ("bytes", "B"):
         return f"{value / (1 << 20):.0f} MiB" if value >= 1 << 20 else f"{value:,.0f} B"
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if unit else f"{value:.2f}"
 
 
 def _target(target: Target, unit: str) -> str:
