@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks import pages
 from benchmarks.bench import Bench
 from benchmarks.figures import FIGURES
+from benchmarks.headlines import with_figures
 from benchmarks.load import values
 from benchmarks.machine import machine, moment
 from benchmarks.results import keep
@@ -43,6 +44,8 @@ def main() -> None:
     _draw(console, options.results / ("quick.png" if options.quick else "figures.png"), results)
     if not options.quick and options.results == _HERE / "results":
         pages.write(_HERE.parent / "docs" / "benchmarks", results)
+        readme = _HERE.parent / "README.md"
+        readme.write_text(with_figures(readme.read_text(), results))
 
 
 def _options() -> argparse.Namespace:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pages
 from benchmarks.figures import FIGURES
+from benchmarks.headlines import with_figures
 from tests.spark.class_data import java_options
 
 ROOT = Path(__file__).parent.parent
@@ -26,3 +28,13 @@ def test_every_figure_runs_and_verifies_what_it_reads_back(tmp_path: Path, names
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "quick.json").read_text())["figures"]
     assert set(figures) == set(names) and all(figure["rows"] for figure in figures.values())
+
+
+def test_the_figures_in_the_readme_and_the_docs_are_those_of_the_results(tmp_path: Path) -> None:
+    results = json.loads((ROOT / "benchmarks/results/latest.json").read_text())
+    readme = (ROOT / "README.md").read_text()
+    assert with_figures(readme, results) == readme
+    pages.write(tmp_path, results)
+    assert {page.stem for page in tmp_path.glob("*.md")} == set(pages.PAGES)
+    for page in tmp_path.glob("*.md"):
+        assert page.read_text() == (ROOT / "docs/benchmarks" / page.name).read_text()

@@ -167,6 +167,13 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def test_the_index_of_the_docs_has_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)\)", index.read_text())}
+    pages = {page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions" and page != index}
+    assert pages - linked == set()
+
+
 @pytest.mark.parametrize(("config", "heading"), [(BrokerConfig, "## Broker"), (TopicConfig, "## Topic")])
 def test_the_configuration_page_has_every_option_with_its_default(config: type, heading: str) -> None:
     page = (ROOT / "docs/reference/configuration.md").read_text()
