@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
@@ -170,6 +171,18 @@ def _token_file(broker: Broker) -> TokenFile:
     return TokenFile(directory)
 
 
+def _never(_: Mapping[str, Any]) -> bool:
+    return False
+
+
+def _asks_for_ends(arguments: Mapping[str, Any]) -> bool:
+    """Whether a layout is wanted without its segments, as streams ask for it again and again."""
+    return arguments.get("segments") is False
+
+
+_signature = functools.cache(inspect.signature)
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operation, with the broker as its first argument, or the pipelines for whoever asks."""
@@ -181,11 +194,13 @@ class Operation:
     """The argument that names a topic, or a message of one; None: it is about all topics, or makes sense for none."""
     slow: bool = False
     """It may take long: such operations have threads of their own."""
+    is_brief: Callable[[Mapping[str, Any]], bool] = _never
+    """Whether it only looks at a little of the state, with these arguments: then it needs no thread."""
 
     def bind(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Raise InvalidArgument unless these are its arguments."""
         try:
-            inspect.signature(self.function).bind(None, **arguments)
+            _signature(self.function).bind(None, **arguments)
         except TypeError as error:
             raise InvalidArgument(f"{name}: {error}") from error
         for text in ("topic", "group", "name"):
@@ -200,7 +215,7 @@ def _plain(name: str, scope: Scope, topic: str | None = "topic", *, slow: bool =
 _ADMIN, _PUBLISH, _CONSUME, _READ = Scope.ADMIN, Scope.PUBLISH, Scope.CONSUME, Scope.READ
 OPERATIONS: dict[str, Operation] = {
     "topics": _plain("topics", _READ, None),
-    "layout": _plain("layout", _READ),
+    "layout": Operation(Broker.layout, _READ, is_brief=_asks_for_ends),
     "create_topic": _plain("create_topic", _ADMIN, "name"),
     "configure_topic": _plain("configure_topic", _ADMIN, "name"),
     "delete_topic": _plain("delete_topic", _ADMIN, "name", slow=True),

@@ -1,4 +1,4 @@
-"""Everything that is asked for by name, and reading: done in threads, for it may take a while."""
+"""Everything that is asked for by name, and reading: done in threads, unless it takes no time."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ class Operations:
     def _call(self, correlation: int, body: memoryview | bytes) -> None:
         call = decode_call(body)
         work = self._listener.services.prepare(self._connection.principal, call.operation, call.arguments)
-        slow = OPERATIONS[call.operation].slow
-        in_thread = self._listener.workers.in_slow_thread if slow else self._connection.in_thread
+        operation = OPERATIONS[call.operation]
+        if operation.is_brief(call.arguments):
+            self._connection.reply(Command.CALL, correlation, self._bounded(encode(work())))
+            return
+        in_thread = self._listener.workers.in_slow_thread if operation.slow else self._connection.in_thread
         in_thread(
             lambda: self._bounded(encode(work())),
             partial(self._connection.reply, Command.CALL, correlation),
