@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,7 @@ PART_BYTES = 128 << 20
 """Ranges of about so much are published together."""
 _SLACK_BYTES = 2 << 20
 """Read beyond a range to find where its last record ends."""
+_TASKS_PER_CORE = 4  # that look: a stretch takes less than starting a task for it
 _PARQUET_RANGE_ROWS = 150_000
 _PARQUET_ROW_BYTES = 100
 
@@ -102,7 +104,9 @@ def cut_files(
     range_bytes = RANGE_BYTES
     starts = [range(0, max(source.size_bytes, 1), range_bytes) for source in sources]
     places = [(source.path, start) for source, of_it in zip(sources, starts, strict=True) for start in of_it]
-    chunks = iter(spread(spark, places, partial(_look, range_bytes)))
+    in_a_task = max(1, len(places) // (_TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    together = [places[start : start + in_a_task] for start in range(0, len(places), in_a_task)]
+    chunks = chain.from_iterable(spread(spark, together, partial(_look, range_bytes)))
     looked = [
         _Looked(source, head, [next(chunks) for _ in of_it])
         for source, head, of_it in zip(sources, heads, starts, strict=True)
@@ -126,14 +130,17 @@ def parts_of(ranges: Sequence[Range]) -> list[list[Range]]:
     return parts
 
 
-def _look(range_bytes: int, place: tuple[str, int]) -> _Chunk:
-    """In a task: one stretch of a file."""
-    path, start = place
-    with Path(path).open("rb") as file:
-        file.seek(start)
-        data = file.read(range_bytes)
-    newline = data.find(b"\n")
-    return _Chunk(google_crc32c.value(data), data.count(b"\n"), -1 if newline < 0 else start + newline, b'"' in data)
+def _look(range_bytes: int, places: Sequence[tuple[str, int]]) -> list[_Chunk]:
+    """In a task: some stretches of files."""
+    found: list[_Chunk] = []
+    for path, start in places:
+        with Path(path).open("rb") as file:
+            file.seek(start)
+            data = file.read(range_bytes)
+        newline = data.find(b"\n")
+        first = -1 if newline < 0 else start + newline
+        found.append(_Chunk(google_crc32c.value(data), data.count(b"\n"), first, b'"' in data))
+    return found
 
 
 def _ranges(file: _Looked) -> Iterator[Range]:
