@@ -236,7 +236,8 @@ class AsyncClientAdministration:
         return None if filter is None else await self._ids(topic, filter)
 
     async def _ids(self, topic: str, filter: LetterChoice | None) -> list[str]:
-        return [str(letter.id) for letter in await self.dead_letters(topic, filter=filter)]
+        pages = self.letter_pages(topic, None)
+        return [str(letter.id) async for letters in pages for letter in letters if filter is None or filter(letter)]
 
     # The past.
 

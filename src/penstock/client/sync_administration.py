@@ -180,7 +180,8 @@ class ClientAdministration:
         return None if filter is None else self._ids(topic, filter)
 
     def _ids(self, topic: str, filter: LetterChoice | None) -> list[str]:
-        return [str(letter.id) for letter in self.dead_letters(topic, filter=filter)]
+        pages = self._loop.iterate(self._client.letter_pages(topic, None))
+        return [str(letter.id) for letters in pages for letter in letters if filter is None or filter(letter)]
 
     def replay(
         self,
