@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -19,6 +20,7 @@ from penstock.broker.segment_process import SegmentProcess
 from penstock.model.config import BrokerConfig
 from penstock.storage import FileStorage
 from penstock.testing import VirtualClock
+from tests.server.harness import pause
 
 PATIENCE_S = 30.0
 
@@ -36,6 +38,16 @@ class Settling:
         """The process, which is there."""
         assert self.process._process is not None
         return self.process._process
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, the process does nothing; however that ends, it goes on."""
+        child = self.child
+        pause(child.pid)
+        try:
+            yield
+        finally:
+            child.send_signal(signal.SIGCONT)
 
     def publish(self, *values: str, topic: str = "t") -> None:
         self.broker.publish_many(topic, list(values))

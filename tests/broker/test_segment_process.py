@@ -137,17 +137,17 @@ def test_L1_a_process_that_is_killed_in_the_middle_of_an_order_is_replaced_and_n
         one.publish("a", "b")
         one.broker.settle()
         killed = one.child
-        killed.send_signal(signal.SIGSTOP)
-        one.publish("c", "d")
-        one.publish("x", topic="other")
-        underway = threads.submit(one.broker.settle)
-        until(one.unread, "the order")
-        half = f"{2:020d}.parquet.{one.broker.engine.epoch}.tmp"
-        (tmp_path / "topics/t/messages/0" / half).write_bytes(b"PAR1" + bytes(100_000))  # as far as it had come
-        assert one.values() == ["a", "b", "c", "d"]
-        assert not underway.done()
-        killed.kill()
-        underway.result(PATIENCE_S)
+        with one.paused():
+            one.publish("c", "d")
+            one.publish("x", topic="other")
+            underway = threads.submit(one.broker.settle)
+            until(one.unread, "the order")
+            half = f"{2:020d}.parquet.{one.broker.engine.epoch}.tmp"
+            (tmp_path / "topics/t/messages/0" / half).write_bytes(b"PAR1" + bytes(100_000))  # as far as it had come
+            assert one.values() == ["a", "b", "c", "d"]
+            assert not underway.done()
+            killed.kill()
+            underway.result(PATIENCE_S)
         assert one.unsettled() == one.unsettled("other") == 0
         assert one.values() == ["a", "b", "c", "d"]
         one.publish("e")
@@ -164,15 +164,14 @@ def test_publishing_and_reading_go_on_while_the_process_is_at_work(tmp_path: Pat
     with settling(tmp_path) as one, ThreadPoolExecutor(1) as threads:
         one.publish("a")
         one.broker.settle()
-        one.child.send_signal(signal.SIGSTOP)
-        one.publish("b")
-        underway = threads.submit(one.broker.settle)
-        until(one.unread, "the order")
-        one.publish("c")
-        assert one.values() == ["a", "b", "c"]
-        one.broker.delete_topic("t")
-        one.publish("new")
-        one.child.send_signal(signal.SIGCONT)
+        with one.paused():
+            one.publish("b")
+            underway = threads.submit(one.broker.settle)
+            until(one.unread, "the order")
+            one.publish("c")
+            assert one.values() == ["a", "b", "c"]
+            one.broker.delete_topic("t")
+            one.publish("new")
         underway.result(PATIENCE_S)
         assert one.values() == ["new"]
         one.broker.settle()
@@ -282,9 +281,6 @@ def test_R4_a_broker_that_is_closed_in_the_middle_of_settling_leaves_no_process_
     one.publish("a")
     one.broker.settle()
     child = one.child
-    child.send_signal(signal.SIGSTOP)
-    for topic in ("t", "u", "v"):
-        one.publish("b", topic=topic)
     closing, close = threading.Event(), one.process.close
 
     def close_and_tell() -> None:
@@ -293,11 +289,13 @@ def test_R4_a_broker_that_is_closed_in_the_middle_of_settling_leaves_no_process_
 
     monkeypatch.setattr(one.process, "close", close_and_tell)
     with ThreadPoolExecutor(2) as threads:
-        underway = threads.submit(one.broker.settle)
-        until(one.unread, "the order")
-        closed = threads.submit(one.broker.close)
-        assert closing.wait(PATIENCE_S)
-        child.send_signal(signal.SIGCONT)
+        with one.paused():
+            for topic in ("t", "u", "v"):
+                one.publish("b", topic=topic)
+            underway = threads.submit(one.broker.settle)
+            until(one.unread, "the order")
+            closed = threads.submit(one.broker.close)
+            assert closing.wait(PATIENCE_S)
         underway.result(PATIENCE_S)
         closed.result(PATIENCE_S)
     assert child.returncode is not None

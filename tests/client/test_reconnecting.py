@@ -190,7 +190,7 @@ def test_a_paused_server_leads_to_a_timeout_that_says_what_is_not_known(tmp_path
             ("PING", client.ping),
             ("RECEIVE", lambda: consumer.receive(1)),
         ]
-        child.signal(signal.SIGSTOP)
+        child.pause()
         try:
             for (name, _), future in zip(acts, [threads.submit(act) for _, act in acts], strict=True):
                 with pytest.raises(RequestTimeout, match=f"did not answer {name} within .* s: it is not known whether"):
@@ -200,7 +200,7 @@ def test_a_paused_server_leads_to_a_timeout_that_says_what_is_not_known(tmp_path
         assert client.publish("t", "after").offset == 3
         values = [message.value for message in client.read("t")]
         assert values == [b"first", b"lost?", b"lost?", b"after"], "what timed out was done after all, once each"
-        child.signal(signal.SIGSTOP)
+        child.pause()
         timer = threading.Timer(0.3, child.signal, (signal.SIGCONT,))
         timer.start()
         assert client.publish("t", "x").offset == 4, "a shorter pause is waited for"

@@ -19,16 +19,16 @@ from tests.server.harness import Child, until
 
 ROOT = Path(__file__).parents[2]
 BROKER = """
-import signal, sys, threading
+import sys, threading
 from pathlib import Path
 from tests.broker.harness import Settling
-from tests.server.harness import until
+from tests.server.harness import pause, until
 
 one = Settling(Path(sys.argv[1]))
 one.publish("a", "b")
 one.broker.settle()
 if sys.argv[2] == "at work":
-    one.child.send_signal(signal.SIGSTOP)
+    pause(one.child.pid)
     one.publish("c", "d")
     threading.Thread(target=one.broker.settle, daemon=True).start()
     until(one.unread)

@@ -188,6 +188,10 @@ class Child:
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """Stop it where it is, until SIGCONT."""
+        pause(self.pid)
+
     def wait(self) -> int:
         """Its exit code."""
         return self._process.wait(PATIENCE_S)
@@ -211,6 +215,12 @@ class Child:
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self.kill()
+
+
+def pause(pid: int) -> None:
+    """Stop a child process; it does nothing more once this returns, which the signal alone does not promise."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
 
 
 def free_port() -> int:
