@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 import penstock
 from penstock.broker.engine import Engine
@@ -43,6 +44,29 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
             return nodeid
         shared = [name for name in _SESSIONS if file.startswith(f"tests/{name}/")]
         return shared[0] if shared else file
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A process has ended: others get what it left, but for the test in which that happened, which is returned.
+
+        In xdist's own way they also get what was done, and one that gets nothing else is waited for in vain.
+        """
+        units = self.assigned_work.pop(node)
+        left = [(unit, test) for unit in units.values() for test, is_done in unit.items() if not is_done]
+        if not left:
+            return None
+        unit, ended_in = left[0]
+        unit[ended_in] = True
+        self.workqueue.update({scope: unit for scope, unit in units.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            if other in self.registered_collections:
+                self._reschedule(other)
+        return str(ended_in)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """A process begins with a test when it knows the next one, or that there is none."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:
