@@ -142,11 +142,15 @@ class Running:
 
 
 class Child:
-    """`penstock serve` as a process, on the same port and directory however often it is started."""
+    """`penstock serve` as a process, on the same port and directory however often it is started.
 
-    def __init__(self, path: Path, *arguments: str) -> None:
+    Options that have no flag are given by name, as in a file: `idle_timeout="2s"`.
+    """
+
+    def __init__(self, path: Path, *arguments: str, **options: object) -> None:
         self._path = path
         self._arguments = arguments
+        self._variables = {f"PENSTOCK_{name.upper()}": str(value) for name, value in options.items()}
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str]
@@ -157,7 +161,7 @@ class Child:
         """Start it; returns when it listens."""
         self._begins = self._log.stat().st_size if self._log.exists() else 0
         others = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        environment = {**others, "PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off"}
+        environment = {**others, "PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off", **self._variables}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -317,12 +321,12 @@ def _hang_up(*ends: socket.socket) -> None:
 class Raw:
     """A client that says just what it is told to, byte by byte."""
 
-    def __init__(self, port: int, hello: bool = True) -> None:
+    def __init__(self, port: int, hello: bool = True, token: str | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.settimeout(PATIENCE_S)
         self._numbers = iter(range(1, 1 << 32))
         if hello:
-            self.ask(Command.HELLO, encode(Hello([VERSION], "a test")))
+            self.ask(Command.HELLO, encode(Hello([VERSION], "a test", token)))
 
     def send(self, command: int, body: bytes, correlation: int | None = None) -> int:
         number = next(self._numbers) if correlation is None else correlation
@@ -387,7 +391,7 @@ class Raw:
 
 
 @contextlib.contextmanager
-def publishing_lightly(address: str) -> Iterator[list[float]]:
+def publishing_lightly(address: str, token: str | None = None) -> Iterator[list[float]]:
     """A well-behaved client that publishes and consumes all the time; how long each round trip took."""
     from penstock.client import Client
 
@@ -397,7 +401,7 @@ def publishing_lightly(address: str) -> Iterator[list[float]]:
 
     def work() -> None:
         try:
-            with Client(address) as client, client.consumer("quiet", "g") as consumer:
+            with Client(address, token=token) as client, client.consumer("quiet", "g") as consumer:
                 number = 0
                 while not stopping.is_set():
                     started_s = time.perf_counter()
