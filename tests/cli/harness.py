@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +102,30 @@ class Command:
             timeout=120,
         )
         return Done(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(*arguments: object, environment: dict[str, str] | None = None, until: str | None = None) -> str:
+    """What a terminal gets of a command; with `until`, it is told to stop (SIGTERM) once that was seen."""
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)  # every byte as it was written
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, 300, 0, 0))
+    with subprocess.Popen(
+        [PENSTOCK, *map(str, arguments)],
+        env={**os.environ, "TERM": "xterm-256color", **(environment or {})},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as child:
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # how the end of a terminal is told
+            while data := os.read(ours, 65536):
+                seen += data
+                if until is not None and until.encode() in seen:
+                    child.send_signal(signal.SIGTERM)
+                    until = None
+        os.close(ours)
+    return seen.decode()
 
 
 def _default_signals() -> None:

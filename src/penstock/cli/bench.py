@@ -15,7 +15,8 @@ import typer
 
 from penstock.cli.errors import REFUSED, UNREACHABLE, CommandError
 from penstock.cli.lazy import COMMAND, new_app
-from penstock.cli.output import Format, FormatOption, is_terminal, new_console, new_table, show
+from penstock.cli.output import Format, FormatOption, new_table, show
+from penstock.cli.terminal import is_terminal, new_console
 
 if TYPE_CHECKING:
     from rich.table import Table

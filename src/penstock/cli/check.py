@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from penstock.cli.errors import USAGE, Told, tell
+from penstock.cli.terminal import new_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -72,8 +75,8 @@ def check(
 
 
 def _fail(message: str, hint: str) -> NoReturn:
-    typer.echo(f"error: {message} (hint: {hint})", err=True)
-    raise typer.Exit(2)
+    tell(Told(message, hint, USAGE))
+    raise typer.Exit(USAGE)
 
 
 def _lock(directory: Path) -> FileStorage:
@@ -104,11 +107,9 @@ def _lock(directory: Path) -> FileStorage:
 
 
 def _run(directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output) -> int:
-    from rich.console import Console
-
     from penstock.broker.checking import repair_directory
 
-    console = Console(highlight=False)
+    console = new_console()
     found = _look(storage, output)
     if output is Output.TEXT:
         _show(console, found)
@@ -125,20 +126,23 @@ def _run(directory: Path, storage: FileStorage, repair: bool, yes: bool, output:
     if output is Output.JSON:
         _show_json(directory, verdict, found, repaired, left)
     else:
-        console.print(_advice(directory, verdict, left, repair), style="green" if code == 0 else "red", soft_wrap=True)
+        advice = _advice(directory, verdict, left, repair)
+        console.print(advice, style="green" if code == 0 else "red", markup=False, soft_wrap=True)
     return code
 
 
 def _look(storage: FileStorage, output: Output) -> CheckReport:
     """Check, with a bar on the terminal while it takes long."""
-    from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     from penstock.broker.checking import check_directory
 
-    terminal = Console(stderr=True)
+    terminal = new_console(stderr=True)
+    name = TextColumn("{task.description}", markup=False)
     quiet = output is Output.JSON or not terminal.is_terminal
-    with Progress(console=terminal, transient=True, disable=quiet) as progress:
+    with Progress(
+        name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=terminal, transient=True, disable=quiet
+    ) as progress:
         task = progress.add_task("checking")
         return check_directory(
             storage,
@@ -225,9 +229,9 @@ def _shortened(lines: list[str]) -> list[str]:
 def _show_json(
     directory: Path, verdict: str, found: CheckReport, repaired: RepairReport | None, left: CheckReport
 ) -> None:
-    import json
+    from penstock.cli.output import show_json
 
     answer: dict[str, object] = {"directory": str(directory), "verdict": verdict, "found": asdict(found)}
     if repaired is not None:
         answer |= {"repair": asdict(repaired), "left": asdict(left)}
-    typer.echo(json.dumps(answer, indent=2))
+    show_json(answer)

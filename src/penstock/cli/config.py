@@ -9,8 +9,10 @@ import typer
 
 from penstock.cli.errors import USAGE, warn
 from penstock.cli.lazy import new_app
-from penstock.cli.output import Format, FormatOption, new_table, visible
+from penstock.cli.output import Format, FormatOption, new_table
 from penstock.cli.output import show as show_answer
+from penstock.cli.terminal import ERROR, echo
+from penstock.model.visible import visible
 
 app = new_app("Look at the configuration of a server, check a file, or start a new one.")
 
@@ -50,7 +52,7 @@ def show(
         loaded = load_config(file, os.environ, {})
     except ConfigError as error:
         for problem in error.problems:
-            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {visible(str(problem))}", err=True)
+            echo(visible(str(problem)), err=True, mark=ERROR)
         raise typer.Exit(USAGE) from None
     for notice in loaded.notices:
         warn(visible(str(notice)))
@@ -61,7 +63,7 @@ def show(
             behind=lambda setting: visible(loaded.origins[setting.key]),
             above=lambda _: [],
         )
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
         return
     answer = [
         {"option": key, "value": dict(value) if isinstance(value, tuple) else value, "from": loaded.origins[key]}
@@ -96,11 +98,11 @@ def check(
         loaded = load_config(file, {}, {})
     except ConfigError as error:
         for problem in error.problems:
-            typer.echo(visible(str(problem)))
+            echo(visible(str(problem)))
         raise typer.Exit(USAGE) from None
     for notice in loaded.notices:
-        typer.echo(f"note: {visible(str(notice))}")
-    typer.echo("fine")
+        echo(f"note: {visible(str(notice))}")
+    echo("fine")
 
 
 @app.command()
@@ -115,4 +117,4 @@ def example() -> None:
     """
     from penstock.server.settings.writing import write_example
 
-    typer.echo(write_example(), nl=False)
+    echo(write_example(), nl=False)

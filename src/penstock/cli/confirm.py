@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.errors import CommandError
-from penstock.cli.output import is_terminal
+from penstock.cli.terminal import is_terminal
+from penstock.model.visible import visible
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -14,5 +15,5 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not is_terminal("stdin"):
         raise CommandError(f"nobody is there to ask: {question}", "add --yes to do it without being asked")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(visible(question), err=True):
         raise typer.Abort

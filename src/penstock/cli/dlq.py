@@ -16,16 +16,16 @@ from penstock.cli.output import (
     FormatOption,
     contents,
     counted,
-    is_terminal,
     new_table,
     readable,
     shortened,
     show,
-    visible,
 )
 from penstock.cli.parameters import LimitOption, RateOption, TopicArgument, YesOption
 from penstock.cli.progress import Counter
 from penstock.cli.target import Target, targeted
+from penstock.cli.terminal import is_terminal
+from penstock.model.visible import visible
 
 if TYPE_CHECKING:
     from penstock import Broker, DeadLetter

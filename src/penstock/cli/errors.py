@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import typer
 
+from penstock.cli.terminal import ERROR, NOTE, echo
+
 REFUSED = 1
 USAGE = 2
 UNREACHABLE = 3
@@ -89,13 +91,12 @@ def explain_mistake(error: Exception) -> Told:
 
 def tell(told: Told) -> None:
     """Write it to standard error."""
-    mark = typer.style("error:", fg="red", bold=True)
-    typer.echo(f"{mark} {' '.join(told.text.split())} (hint: {told.hint})", err=True)
+    echo(f"{' '.join(told.text.split())} (hint: {told.hint})", err=True, mark=ERROR)
 
 
 def warn(text: str) -> None:
     """Write something that people should know to standard error."""
-    typer.echo(f"{typer.style('note:', fg='yellow')} {text}", err=True)
+    echo(text, err=True, mark=NOTE)
 
 
 def _plain(error: Exception) -> str:

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from penstock.cli.errors import INTERRUPTED, CommandError, Mistake, explain, explain_mistake, tell
+from penstock.cli.terminal import echo
 
 COMMAND = "penstock.command"
 """Under this name a command notes in its context how it was called."""
@@ -123,6 +124,6 @@ class CommandGroup(TyperGroup):
                 tell(told)
             sys.exit(told.code)
         except typer.Abort:
-            typer.echo("Aborted.", err=True)
+            echo("Aborted.", err=True)
             sys.exit(1)
         sys.exit(result if isinstance(result, int) else 0)

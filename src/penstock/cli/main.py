@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
 
 from penstock.cli.lazy import CommandGroup, Entry
+from penstock.cli.terminal import echo, show_traceback
 from penstock.version import __version__
 
 _MESSAGES, _BROKER, _RUN = "Messages", "Look after a broker", "Run"
@@ -66,7 +68,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"penstock {__version__}")
+        echo(f"penstock {__version__}")
         raise typer.Exit
 
 
@@ -96,7 +98,11 @@ def main() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    app()
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - a mistake of ours, with words of others in it
+        show_traceback(*sys.exc_info())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

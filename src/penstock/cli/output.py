@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -13,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.terminal import is_terminal, new_console
+from penstock.model.visible import LAYOUT, visible, visible_json
+
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
 
     from penstock.model.message import StoredMessage
@@ -59,9 +61,9 @@ StreamFormatOption = Annotated[
 def show(answer: object, form: Format, *drawn: RenderableType) -> None:
     """The answer itself for programs, or what was drawn of it for people."""
     if form is Format.JSON:
-        typer.echo(json.dumps(plain(answer), indent=2, ensure_ascii=False))
+        show_json(plain(answer))
     elif form is Format.YAML:
-        typer.echo(to_yaml(plain(answer)), nl=False)
+        typer.echo((visible_yaml if is_terminal("stdout") else to_yaml)(plain(answer)), nl=False)
     else:
         console = new_console()
         with console.capture() as captured:
@@ -73,12 +75,10 @@ def show(answer: object, form: Format, *drawn: RenderableType) -> None:
         typer.echo(text, nl=False)
 
 
-def new_console(*, stderr: bool = False) -> Console:
-    """Where people read; what goes into a pipe or a file is not cut to the width of a terminal."""
-    from rich.console import Console
-
-    console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=10_000)
+def show_json(answer: object) -> None:
+    """Something that is plain already."""
+    text = json.dumps(answer, indent=2, ensure_ascii=False)
+    typer.echo(visible_json(text) if is_terminal("stdout") else text)
 
 
 def new_table(*columns: str, rows: Iterable[Sequence[object]] = (), heading: bool = True) -> Table:
@@ -148,11 +148,6 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def visible(text: str) -> str:
-    """The text with everything that a terminal would obey, or that breaks a line, written out."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
 # For programs.
 
 
@@ -179,11 +174,17 @@ def iso_time(time: datetime) -> str:
     return f"{in_utc.isoformat(timespec='microseconds')[:-6]}Z"
 
 
-def to_yaml(value: object) -> str:
+def to_yaml(value: object, *, allow_unicode: bool = True) -> str:
     """A YAML document."""
     import yaml
 
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, explicit_start=True, width=10_000))
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=allow_unicode, explicit_start=True, width=10_000))
+
+
+def visible_yaml(value: object) -> str:
+    """The same for a terminal: in ASCII, if there is anything in it that would not be seen."""
+    text = to_yaml(value)
+    return text if visible(text, LAYOUT) == text else to_yaml(value, allow_unicode=False)
 
 
 def readable(data: bytes) -> tuple[str, str]:
@@ -246,10 +247,12 @@ def encode(message: StoredMessage, form: StreamFormat) -> bytes:
     return f"{'  '.join(cells)}  {visible(text)}\n".encode()
 
 
+def encode_visibly(message: StoredMessage, form: StreamFormat) -> bytes:
+    """The same for a terminal: it is not obeyed, and it still is JSON or YAML."""
+    if form is StreamFormat.YAML:
+        return visible_yaml(record(message)).encode()
+    text = encode(message, form).decode(errors="backslashreplace")
+    return (visible_json(text) if form is StreamFormat.JSON else visible(text, LAYOUT)).encode()
+
+
 TABLE_HEADING = f"{'time':24}  {'id':20}  {'pri':3}  {'key':12}  value\n".encode()
-
-
-def is_terminal(stream: str) -> bool:
-    """Whether `stdin`, `stdout` or `stderr` is a person's terminal."""
-    found = getattr(sys, stream)  # None where it was closed
-    return found is not None and bool(found.isatty())

@@ -17,8 +17,10 @@ import typer
 from penstock.cli.errors import INTERRUPTED, REFUSED, USAGE, CommandError, warn
 from penstock.cli.jobs.running import ConfOption, MasterOption, settings_of
 from penstock.cli.lazy import COMMAND, new_app
-from penstock.cli.output import Format, FormatOption, counted, new_table, show, show_duration, visible
+from penstock.cli.output import Format, FormatOption, counted, new_table, show, show_duration
 from penstock.cli.spark import what_is_missing_told
+from penstock.cli.terminal import ERROR, echo
+from penstock.model.visible import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,10 +292,10 @@ def stop(
             if time.monotonic() >= until_s:
                 raise CommandError(f"{name} has not stopped yet", "its batch may take long: look again", REFUSED)
             time.sleep(0.1)
-        typer.echo(f"{name} has stopped")
+        echo(f"{name} has stopped")
     for name in names or declared.pipelines:
         if name not in held:
-            typer.echo(f"{name} does not run")
+            echo(f"{name} does not run")
 
 
 # What they share.
@@ -310,7 +312,7 @@ def _problems_told() -> Iterator[None]:
             yield
     except Misdeclared as error:
         for problem in error.problems:
-            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {visible(str(problem))}", err=True)
+            echo(visible(str(problem)), err=True, mark=ERROR)
         raise typer.Exit(USAGE) from None
 
 
@@ -351,7 +353,7 @@ def _stop_on_signals(supervisor: Supervisor, grace_s: float) -> None:
         if all(pipeline.stopping.is_set() for pipeline in supervisor.pipelines):
             sys.stdout.flush()
             os._exit(INTERRUPTED)  # Spark goes when its driver does
-        typer.echo("stopping when the batches under way are done (once more: at once)", err=True)
+        echo("stopping when the batches under way are done (once more: at once)", err=True)
         supervisor.stop(grace_s)
 
     for number in (signal.SIGINT, signal.SIGTERM):

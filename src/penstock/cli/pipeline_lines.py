@@ -9,9 +9,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import typer
-
-from penstock.cli.output import is_terminal, iso_time, visible
+from penstock.cli.output import iso_time
+from penstock.cli.terminal import echo, is_terminal
+from penstock.model.visible import visible
 
 if TYPE_CHECKING:
     from penstock.model.pipelines import PipelineReport
@@ -47,7 +47,7 @@ class Lines:
             if self._silent:
                 return
             try:
-                typer.echo(line)
+                echo(line)
             except (BrokenPipeError, OSError):
                 self._silent = True
         if self._silent:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cli.errors import warn
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.lines import Lines
-from penstock.cli.output import TABLE_HEADING, StreamFormat, counted, encode
+from penstock.cli.output import TABLE_HEADING, StreamFormat, counted, encode, encode_visibly
+from penstock.cli.terminal import is_terminal
 from penstock.cli.topic import find_topic
 from penstock.model.errors import LeaseLost
 
@@ -47,6 +48,7 @@ class Printer:
         self.lines = Lines()
         self.interrupts = interrupts
         self._form = form
+        self._encode = encode_visibly if is_terminal("stdout") else encode
         self._heading = TABLE_HEADING if form is StreamFormat.TABLE else b""
 
     @property
@@ -60,7 +62,7 @@ class Printer:
 
     def print(self, message: StoredMessage) -> None:
         """One message, perhaps only as far as a buffer."""
-        self.lines.write(self._heading + encode(message, self._form))
+        self.lines.write(self._heading + self._encode(message, self._form))
         self._heading = b""
         if self.left is not None:
             self.left -= 1

@@ -6,6 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from penstock.cli.terminal import is_terminal, new_console
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -17,8 +19,6 @@ class Counter:
     """Counts messages, and shows it on standard error once it takes long."""
 
     def __init__(self, doing: str, total: int | None = None) -> None:
-        from penstock.cli.output import is_terminal
-
         self._doing = doing
         self._total = total
         self._wanted = is_terminal("stderr")
@@ -37,13 +37,14 @@ class Counter:
             progress.update(task, completed=self.count, speed=f"{speed:,.0f}/s")
 
     def _begin(self) -> tuple[Progress, TaskID]:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-        columns: list[ProgressColumn] = [TextColumn("{task.description} {task.completed:,.0f}")]
+        columns: list[ProgressColumn] = [TextColumn("{task.description} {task.completed:,.0f}", markup=False)]
         if self._total is not None:
             columns += [TextColumn("of {task.total:,.0f}"), BarColumn(), TimeRemainingColumn()]
-        progress = Progress(*columns, TextColumn("{task.fields[speed]}"), console=Console(stderr=True), transient=True)
+        progress = Progress(
+            *columns, TextColumn("{task.fields[speed]}"), console=new_console(stderr=True), transient=True
+        )
         task = progress.add_task(self._doing, total=self._total, speed="")
         progress.start()
         self._shown = (progress, task)

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.errors import REFUSED, CommandError, warn
 from penstock.cli.interrupts import Interrupts
-from penstock.cli.output import Format, FormatOption, is_terminal
+from penstock.cli.output import Format, FormatOption
 from penstock.cli.parameters import (
     AtOption,
     DelayOption,
@@ -31,6 +31,7 @@ from penstock.cli.sending import (
     standard_input,
 )
 from penstock.cli.target import Target, targeted
+from penstock.cli.terminal import is_terminal
 from penstock.cli.values import parse_headers, parse_lane, parse_length, parse_moment, to_bytes
 
 if TYPE_CHECKING:

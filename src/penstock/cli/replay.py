@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from penstock.cli.errors import CommandError, warn
-from penstock.cli.output import Format, FormatOption, StreamFormat, counted, encode, show
+from penstock.cli.output import Format, FormatOption, StreamFormat, counted, encode, encode_visibly, show
 from penstock.cli.parameters import FromOffsetOption, FromTimeOption, RateOption, TopicArgument, ToTimeOption
 from penstock.cli.progress import Counter
 from penstock.cli.target import Target, targeted
+from penstock.cli.terminal import is_terminal
 from penstock.cli.values import parse_moment
 
 if TYPE_CHECKING:
@@ -77,10 +78,11 @@ def replay(
             )
             return
         assert output_file is not None
+        encoded = encode_visibly if str(output_file) == "-" and is_terminal("stdout") else encode
         with _written(output_file) as stream, Counter("replaying") as counter:
 
             def write(message: StoredMessage) -> None:
-                stream.write(encode(message, StreamFormat.JSON))
+                stream.write(encoded(message, StreamFormat.JSON))
                 counter.add()
 
             count = broker.replay(topic, write, **window)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.lazy import new_app
-from penstock.cli.output import Format, FormatOption, contents, new_table, readable, shortened, show, show_time, visible
+from penstock.cli.output import Format, FormatOption, contents, new_table, readable, shortened, show, show_time
 from penstock.cli.parameters import ExpiresOption, HeaderOption, KeyOption, NewTopicArgument, PriorityOption
 from penstock.cli.target import Target, targeted
 from penstock.cli.values import parse_headers, parse_lane, parse_length, to_bytes
+from penstock.model.visible import visible
 
 if TYPE_CHECKING:
     from penstock import Schedule

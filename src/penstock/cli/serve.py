@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE
+from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE, Told, tell
+from penstock.cli.terminal import ERROR, echo, is_terminal
 
 if TYPE_CHECKING:
     from penstock.server.config import Loaded
@@ -96,7 +97,7 @@ def serve(
         loaded = load_config(config, os.environ, flags)
     except ConfigError as error:
         for problem in error.problems:
-            typer.echo(f"error: {problem}", err=True)
+            echo(str(problem), err=True, mark=ERROR)
         _fail(f"{len(error.problems)} problems in the configuration", "`penstock config example` shows one", USAGE)
     _run(loaded, config, flags)
 
@@ -155,13 +156,13 @@ def _show_ready(server: Server) -> None:
         logging.getLogger("penstock.server").warning(
             "an unfinished write of %d bytes, which nobody was told of as done, was cut off", found.torn_bytes
         )
-    if not sys.stderr.isatty():
+    if not is_terminal("stderr"):
         return
     durable = {"always": "on disk", "interval": "written, on disk a little later", "never": "written"}[status.sync]
     scheme = "https" if server.services.tls is not None else "http"
     http = f"    http     {scheme}://{places['http']}  (dashboard, API at /docs)\n" if "http" in places else ""
     line = f"    text     {places['line']}\n" if "line" in places else ""
-    typer.echo(
+    echo(
         f"""
   Penstock {__version__}
 
@@ -182,5 +183,5 @@ def _written(host: str, port: int) -> str:
 
 
 def _fail(text: str, hint: str, code: int) -> NoReturn:
-    typer.echo(f"error: {text} (hint: {hint})", err=True)
+    tell(Told(text, hint, code))
     raise typer.Exit(code)

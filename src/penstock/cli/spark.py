@@ -13,6 +13,7 @@ import typer
 from penstock.cli.errors import REFUSED, CommandError
 from penstock.cli.lazy import new_app
 from penstock.cli.target import Target, targeted
+from penstock.cli.terminal import echo
 
 app = new_app("Open a Spark session in which topics are tables, and ship the package to a cluster.")
 
@@ -74,7 +75,7 @@ def shell(
 
             if isinstance(error, PenstockError):
                 raise  # is told in one line
-            typer.echo(shortened(error), err=True)
+            echo(shortened(error), err=True)
             raise typer.Exit(REFUSED) from None
     finally:
         spark.stop()
@@ -128,4 +129,4 @@ def package(
     """
     from penstock.spark.packaging import build_archive
 
-    typer.echo(build_archive(file))
+    echo(str(build_archive(file)))

@@ -17,10 +17,10 @@ from penstock.cli.output import (
     show,
     show_duration,
     show_time,
-    visible,
 )
 from penstock.cli.parameters import IdArgument
 from penstock.cli.target import Target, targeted
+from penstock.model.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table

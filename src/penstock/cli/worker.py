@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.errors import INTERRUPTED, REFUSED, CommandError, warn
+from penstock.cli.terminal import LogFormatter, show_traceback
 
 if TYPE_CHECKING:
     from penstock.worker import Worker
@@ -96,7 +96,7 @@ def worker(
     except PenstockError:
         raise
     except OSError:  # of the module or of a hook, and not of the broker
-        traceback.print_exc()
+        show_traceback(*sys.exc_info())
         raise typer.Exit(REFUSED) from None
 
 
@@ -137,7 +137,9 @@ def _load(module_name: str, name: str) -> Worker:
 def _log(level: LogLevel) -> None:
     import logging
 
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _keep_running(target: str, module: str, given: Mapping[str, object], grace_s: float) -> int:

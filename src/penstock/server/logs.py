@@ -15,10 +15,11 @@ from typing import Any, TextIO
 
 import msgspec
 
+from penstock.model.visible import visible, visible_json
+
 _STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 _OURS = {"time", "level", "logger", "message", "exception"}
 _BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f]+")
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNWRITABLE = "(a value that cannot be written)"
 
 
@@ -94,7 +95,7 @@ def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 def _json(value: object) -> str:
     try:
-        return msgspec.json.encode(value, enc_hook=str).decode()
+        return visible_json(msgspec.json.encode(value, enc_hook=str).decode())
     except Exception:  # noqa: BLE001 - a value that has no JSON becomes its text
         return msgspec.json.encode(_escaped(_text(value))).decode()
 
@@ -116,4 +117,4 @@ def _shown(value: object) -> str:
 
 def _escaped(text: str) -> str:
     """The text with what could break or forge a line, or move the cursor, written as escapes."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return visible(text, keep="\t")

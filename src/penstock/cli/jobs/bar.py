@@ -7,9 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import typer
-
-from penstock.cli.output import is_terminal
+from penstock.cli.terminal import echo, is_terminal, new_console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +50,17 @@ class Bar:
             while not self._ending.wait(_EVERY_S):
                 if time.monotonic() - self._told_s >= _LINE_EVERY_S:
                     self._told_s = time.monotonic()
-                    typer.echo(self._line(), err=True)
+                    echo(self._line(), err=True)
             return
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[far]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=new_console(stderr=True), transient=True) as progress:
             task = progress.add_task(self._doing, total=None, far="")
             while not self._ending.wait(_EVERY_S):
                 self._draw(progress, task)

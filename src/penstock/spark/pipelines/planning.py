@@ -21,7 +21,7 @@ from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.letters import group_of, letter, with_parts
 from penstock.spark.pipelines.loading import function_of
 from penstock.spark.pipelines.reading import remark
-from penstock.spark.pipelines.sinks import Broken, Limits, chosen, messages, partitioned, plain
+from penstock.spark.pipelines.sinks import Broken, Limits, chosen, messages, on_console, partitioned
 from penstock.spark.pipelines.sources import cause_of, columns_of, read, unfit
 from penstock.spark.pipelines.sources import messages as messages_of
 from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Step
@@ -234,7 +234,7 @@ class Planner:
             return replace(
                 base, frame=frame, format="parquet", options=options, partition_by=tuple(columns), target=path
             )
-        return replace(base, frame=plain(view))
+        return replace(base, frame=on_console(view))
 
     def _streams(self, view: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What a view reads as streams, and which of them are topics."""

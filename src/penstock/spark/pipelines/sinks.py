@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     DateType,
@@ -18,6 +20,7 @@ from pyspark.sql.types import (
     IntegralType,
     MapType,
     StringType,
+    StructField,
     StructType,
 )
 
@@ -219,6 +222,24 @@ def _refusal(fields: Mapping[str, Column], limits: Limits) -> Column:
     for condition, told in causes[1:]:
         found = found.when(condition, told)
     return found
+
+
+# The console.
+
+
+def on_console(view: DataFrame) -> DataFrame:
+    """The rows as Spark prints them; a terminal gets a mark instead of each character that it would obey."""
+    rows = plain(view)
+    if sys.stdout is None or not sys.stdout.isatty():
+        return rows
+    return rows.select(*[_marked(field) for field in rows.schema])
+
+
+def _marked(field: StructField) -> Column:
+    column = f.col(_quoted(field.name))
+    if not isinstance(field.dataType, StringType | StructType | MapType | ArrayType):
+        return column
+    return f.regexp_replace(column.cast("string"), r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]", "\ufffd").alias(field.name)
 
 
 # Tables.
