@@ -316,6 +316,25 @@ def test_an_archived_segment_is_checked_and_repaired_too(archived: tuple[Path, P
     assert not segment.exists()
 
 
+def test_a_relative_archive_lies_beside_the_data_wherever_the_check_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_broker(tmp_path / "data") as broker:
+        broker.create_topic("orders", archive="../cold", retention_bytes=0)
+        broker.publish("orders", "value")
+        broker.settle()
+        broker.retain()
+    (segment,) = (tmp_path / "cold").rglob("*.parquet")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for place in ("data", "a/b", "."):
+        monkeypatch.chdir(tmp_path / place)
+        assert run("check", os.path.relpath(tmp_path / "data"))[0] == 0
+    segment.unlink()
+    assert "it is missing" in check_finds(tmp_path / "data")
+    (tmp_path / "cold").rename(tmp_path / "elsewhere")
+    assert "the archive cannot be reached" in check_finds(tmp_path / "data")
+
+
 def test_an_archive_that_is_not_mounted_is_never_repaired_away(archived: tuple[Path, Path]) -> None:
     data, archive = archived
     archive.rename(archive.with_name("elsewhere"))

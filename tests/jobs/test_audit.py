@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import penstock
+from penstock.broker.snapshot import Snapshot
 from penstock.model.errors import ConnectionLost, InvalidArgument, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.segments.schema import events_to_arrow
@@ -103,6 +104,41 @@ def test_L9_whatever_is_damaged_is_told_with_its_file_and_place_and_the_rest_is_
     assert problems[0].startswith(f"orders/0: {events}: at byte") and "(events " in problems[0]
     assert _row(outcome, "orders.dlq")["verdict"] == "whole"
     assert _row(outcome, "orders", 0)["verdict"] == "3 problems"
+
+
+def test_a_relative_archive_is_whole_wherever_the_audit_runs(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "here" / "there").mkdir(parents=True)
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "disk")  # `link/../cold` is not `here/cold`
+    with penstock.open(tmp_path / "here" / "link" / "data", min_free_bytes=0) as broker:
+        broker.create_topic("orders", archive="../../cold", retention_bytes=0)
+        broker.publish_many("orders", [f"old {number}" for number in range(10)])
+        with broker.consumer("orders", "kitchen") as consumer:
+            consumer.ack(consumer.receive(5))
+        broker.settle()
+        assert broker.retain() == 2
+        broker.publish("orders", "new")
+    assert [*(tmp_path / "cold").rglob("*.parquet")]
+    outcome = audit(spark, Place(path=f"{tmp_path}/here/there/../link/data"))
+    assert outcome.whole, outcome.notes
+    assert _row(outcome, "orders")["messages"] == 11 and outcome.summary["files"] == 2
+
+
+def test_Q1_a_replay_that_ends_before_the_log_is_whole_at_a_server_and_in_its_directory(
+    spark: SparkSession, server: Served, tmp_path: Path
+) -> None:
+    server.client.publish_many("orders", [f"order {number}" for number in range(100)])
+    assert server.client.replay("orders", "again", from_offset=10, to_offset=20) == 10
+    with server.client.consumer("orders", "again") as consumer:
+        consumer.ack(consumer.receive(4, wait=5))
+    assert server.client.group("orders", "again").published == 10
+    outcome = audit(spark, Place(servers=server.address))
+    assert outcome.whole and outcome.summary["groups"] == 1, outcome.notes
+    copy = shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with Snapshot(copy) as snapshot:
+        assert snapshot.groups()[0].published == 10
+    outcome = audit(spark, Place(path=str(copy)))
+    assert outcome.whole, outcome.notes
 
 
 def test_L3_a_hole_that_no_event_explains_is_a_problem_and_one_of_retention_is_not(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 
 from penstock.broker.topics import Log, Topic, first_offset
@@ -11,32 +12,42 @@ from penstock.segments.info import SegmentInfo, archived_name, segment_name
 
 def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
     """The logs of a topic as they are now; under the state lock. With no directory no segments are told."""
-    messages = tuple(_log_layout(partition.messages, directory) for partition in topic.partitions)
+    roots = {} if directory is None else _roots(topic, directory)
+    messages = tuple(_log_layout(partition.messages, roots) for partition in topic.partitions)
     events = tuple(
-        LogLayout(number, 0, 0, 0, ()) if partition.events is None else _log_layout(partition.events, directory)
+        LogLayout(number, 0, 0, 0, ()) if partition.events is None else _log_layout(partition.events, roots)
         for number, partition in enumerate(topic.partitions)
     )
     return TopicLayout(topic.name, messages, events)
 
 
-def _log_layout(log: Log, directory: str | None) -> LogLayout:
+def _roots(topic: Topic, directory: str) -> dict[str | None, str]:
+    """The directory, and each archive, relative to it; with no `..`, which Spark does not follow as a disk does."""
+    archives = {_archive(log, segment) for log in topic.logs() for segment in log.segments}
+    found = {archive: directory if archive is None else posixpath.join(directory, archive) for archive in archives}
+    return {archive: os.path.realpath(path) if ".." in path.split("/") else path for archive, path in found.items()}
+
+
+def _archive(log: Log, segment: SegmentInfo) -> str | None:
+    return (segment.archive or log.topic.config.archive) if segment.archived else None
+
+
+def _log_layout(log: Log, roots: dict[str | None, str]) -> LogLayout:
     return LogLayout(
         log.partition,
         first_offset(log),
         log.settled_end,
         log.committed_end,
-        () if directory is None else tuple(_place(log, segment, directory) for segment in log.segments),
+        tuple(_place(log, segment, roots) for segment in log.segments) if roots else (),
     )
 
 
-def _place(log: Log, segment: SegmentInfo, directory: str) -> SegmentPlace:
+def _place(log: Log, segment: SegmentInfo, roots: dict[str | None, str]) -> SegmentPlace:
     place = (log.topic.name, log.table, log.partition, segment.base)
-    archive = segment.archive or log.topic.config.archive
-    name = segment_name(*place)
-    if segment.archived and archive is not None:
-        name = posixpath.join(archive, archived_name(*place))
+    archive = _archive(log, segment)
+    name = (segment_name if archive is None else archived_name)(*place)
     return SegmentPlace(
-        posixpath.join(directory, name),
+        posixpath.join(roots[archive], name),
         segment.base,
         segment.end,
         segment.rows,

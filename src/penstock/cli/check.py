@@ -89,7 +89,7 @@ def _lock(directory: Path) -> FileStorage:
         """Looks at directories and makes none."""
 
         def elsewhere(self, path: str) -> FileStorage:
-            os.listdir(path)
+            os.listdir(os.path.join(self.path, path))
             return super().elsewhere(path)
 
     flaw = flaw_of(directory)

@@ -109,15 +109,13 @@ class Fold:
     """What became of the messages of a group in a partition."""
 
     published: int
-    """Messages since its beginning, as the broker counts them."""
-    concerned: int
-    """Those of them that it is to get: a replay ends somewhere."""
+    """Messages that it is to get: those since its beginning, of a replay up to its end."""
     ends: dict[str, int]
 
     @property
     def open(self) -> int:
         """Messages that are ready, leased, delayed, or waiting for another try."""
-        return self.concerned - sum(self.ends.values())
+        return self.published - sum(self.ends.values())
 
 
 Folds = dict[tuple[str, int, str], Fold]
@@ -144,8 +142,8 @@ def fold(
         for era in log.eras:
             settings = (era.since, era.start, era.until, era.archived, list(era.missing))
             rows.append((len(rows), ids[topic], partition, era.group, *settings))
-            concerned = max(0, min(end, era.until) - era.start)
-            folds[topic, partition, era.group] = Fold(max(0, end - era.start), concerned, dict.fromkeys(ENDS, 0))
+            published = max(0, min(end, era.until) - era.start)
+            folds[topic, partition, era.group] = Fold(published, dict.fromkeys(ENDS, 0))
     if not rows:
         return {}
     keys = list(folds)

@@ -81,7 +81,7 @@ def check_folds(folds: Folds, findings: Findings) -> None:
     for (topic, partition, group), one in folds.items():
         if one.open < 0:
             settled = sum(one.ends.values())
-            what = f"group {group}: {settled} messages are settled, of {one.concerned}"
+            what = f"group {group}: {settled} messages are settled, of {one.published}"
             findings.problem(topic, partition, None, what)
 
 
