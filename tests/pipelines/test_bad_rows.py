@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.model.pipelines import PipelineState
+from tests.cli.harness import PENSTOCK
 from tests.pipelines.harness import ORDER, Background, declare, is_delayed, objects, order, run_now, values
 from tests.spark.harness import Served
 
@@ -148,3 +150,33 @@ def test_bad_rows_are_dropped_or_fail_the_pipeline_where_the_file_says_so(
         assert "the message t/0/1: the value is not an object of JSON" in str(report.error)
     assert len(objects(server, "kept")) == 2
     assert server.client.dead_letters("t") == []
+
+
+def test_a_run_that_writes_nothing_of_what_it_read_says_so_and_fails(server: Served, tmp_path: Path) -> None:
+    text = """
+    pipelines:
+      json:
+        sources: {bad: {topic: bad, value: json, schema: "id STRING NOT NULL"}}
+        sinks: {out: {from: bad, topic: out}}
+        trigger: available-now
+      text:
+        sources: {raw: {topic: raw, value: text}}
+        sinks:
+          none: {from: raw, topic: out, priority: length(value) + 900}
+          half: {from: raw, topic: out, priority: length(value) * 100}
+        trigger: available-now
+    """
+    declare(tmp_path, text)
+    server.client.publish_many("bad", ["no JSON", "neither"])
+    server.client.publish_many("raw", ["12", "12345"])
+    command = [PENSTOCK, "pipeline", "run", str(tmp_path / "file.yaml"), "--server", server.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    lines = [line.partition(" (")[0] for line in done.stderr.splitlines() if line.startswith(("error: ", "note: "))]
+    assert sorted(lines) == [
+        "error: json.bad.bad: all 2 rows were refused, none was written",
+        "error: text.none: all 2 rows were refused, none was written",
+        "note: text.half: 1 of 2 rows were refused",
+    ], done
+    assert "`penstock dlq list raw` tells why" in done.stderr and done.returncode == 1
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)  # there is nothing new
+    assert done.returncode == 0 and "refused" not in done.stderr, done

@@ -7,14 +7,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.errors import INTERRUPTED, REFUSED, USAGE, CommandError, warn
+from penstock.cli.errors import INTERRUPTED, REFUSED, USAGE, CommandError, Told, tell, warn
 from penstock.cli.jobs.running import ConfOption, MasterOption, settings_of
 from penstock.cli.lazy import COMMAND, new_app
 from penstock.cli.output import Format, FormatOption, counted, new_table, show, show_duration
@@ -25,6 +25,7 @@ from penstock.model.visible import visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.cli.pipeline_lines import Refused
     from penstock.model.pipelines import PipelineReport
     from penstock.spark.jobs.place import Place
     from penstock.spark.pipelines.control import RunFiles
@@ -104,7 +105,7 @@ def run(
 
     * 0: they were stopped, or are done
 
-    * 1: one was given up, or they run already
+    * 1: one was given up, they run already, or every row of a sink was refused
 
     * 2: the file has problems, and every one was told
 
@@ -137,7 +138,8 @@ def run(
                 reports = run_all(spark, declared, place, names=names or (), watch=lines, started=started)
             except AlreadyRunning as error:
                 raise CommandError(str(error), "`penstock pipeline stop FILE` stops it", REFUSED) from None
-    if any(report.state == "failed" for report in reports):
+    nothing_written = _tell_refused(lines.refused, reports)
+    if nothing_written or any(report.state == "failed" for report in reports):
         raise typer.Exit(REFUSED)
 
 
@@ -170,12 +172,15 @@ def check(
     """
     ctx.meta[COMMAND] = ctx.command_path
     with _problems_told():
-        declared, place = _opened(file, server, token, tls, ca)
+        from penstock.spark.pipelines.loading import load_partly
         from penstock.spark.pipelines.reading import Misdeclared
         from penstock.spark.pipelines.running import check as find
 
+        declared, known = load_partly(file)
+        if known and not any(pipeline.sources for pipeline in declared.pipelines.values()):
+            raise Misdeclared(known)
         with _session(declared, None, None) as spark:
-            found = find(spark, declared, place)
+            found = find(spark, declared, _place(declared, server, token, tls, ca), known)
         if found.problems:
             raise Misdeclared(found.problems)
     queries: list[dict[str, Any]] = [
@@ -327,10 +332,14 @@ def _loaded(file: Path, names: list[str] | None = None) -> Declared:
 
 def _opened(file: Path, server: str | None, token: str | None, tls: bool, ca: Path | None) -> tuple[Declared, Place]:
     """What a file declares, and the server that it works with."""
+    declared = _loaded(file)
+    return declared, _place(declared, server, token, tls, ca)
+
+
+def _place(declared: Declared, server: str | None, token: str | None, tls: bool, ca: Path | None) -> Place:
     from penstock.spark.pipelines.running import place_of
 
-    declared = _loaded(file)
-    return declared, place_of(declared, server=server, token=token, tls=tls, ca=None if ca is None else str(ca))
+    return place_of(declared, server=server, token=token, tls=tls, ca=None if ca is None else str(ca))
 
 
 @contextlib.contextmanager
@@ -358,6 +367,21 @@ def _stop_on_signals(supervisor: Supervisor, grace_s: float) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, heard)
+
+
+def _tell_refused(refused: Mapping[str, Refused], reports: Sequence[PipelineReport]) -> bool:
+    """Say how many rows were not written, and where they are; whether a query wrote none at all."""
+    reads = {query.name: query.reads for report in reports for query in report.queries}
+    for name, count in refused.items():
+        topics = reads.get(name, ())
+        hint = "look at what the sink makes of its rows"
+        if topics:
+            hint = f"`penstock dlq list {topics[0]}` tells why, unless a step left out the column message"
+        if count.written:
+            warn(f"{name}: {count.refused:,} of {count.refused + count.written:,} rows were refused ({hint})")
+        else:
+            tell(Told(f"{name}: all {counted(count.refused, 'row')} were refused, none was written", hint, REFUSED))
+    return not all(count.written for count in refused.values())
 
 
 def _files(declared: Declared, name: str) -> RunFiles:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,36 @@ if TYPE_CHECKING:
     from penstock.spark.pipelines.progress import Batch
 
 
+@dataclass
+class Refused:
+    """Rows of a query that were not written, and those that were."""
+
+    refused: int = 0
+    written: int = 0
+
+
 class Lines:
     """Prints them; `broken` is called when nobody reads any more."""
 
     def __init__(self) -> None:
         self.broken: Callable[[], None] = lambda: None
+        self._counts: defaultdict[str, Refused] = defaultdict(Refused)
         self._people = is_terminal("stdout")
         self._lock = threading.Lock()
         self._silent = False
 
     def done(self, batch: Batch) -> None:
         """A micro-batch is done."""
+        count = self._counts[batch.query]
+        count.refused += batch.refused
+        count.written += batch.written or 0
         told = asdict(batch)
         self._print(batch.line(), {"batch": told.pop("number"), **told})
+
+    @property
+    def refused(self) -> dict[str, Refused]:
+        """The queries that refused rows."""
+        return {name: count for name, count in self._counts.items() if count.refused}
 
     def changed(self, report: PipelineReport, note: str) -> None:
         """A pipeline is in another state."""

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a declaration, told at once; and the declaration, if nothing is."""
+"""Everything that can be wrong with a declaration, told at once; and the declaration, as far as nothing is."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _MODES = {"topic": ("append", "update"), "table": ("append",), "console": ("appe
 _BAD_ROWS = {"topic": ("dead-letter", "drop", "fail"), "files": ("fail", "drop")}
 
 
-def check(given: Given, notes: Notes) -> Declared | None:
-    """What a whole file declares; None if there are problems, which are noted."""
+def check(given: Given, notes: Notes) -> Declared:
+    """What a whole file declares, without the parts that have problems, which are noted."""
     readers: dict[str, Read] = {
         "server": _server,
         "checkpoints": text,
@@ -57,18 +57,17 @@ def check(given: Given, notes: Notes) -> Declared | None:
     }
     found = notes.section("", given, readers, ("pipelines",))
     checkpoints = (notes.path.parent / found.get("checkpoints", "checkpoints")).resolve()
-    if notes.problems:
-        return None
     declared = Declared(
         path=notes.path,
-        pipelines=found["pipelines"],
+        pipelines=found.get("pipelines", {}),
         checkpoints=checkpoints,
         server=found.get("server"),
         settings=found.get("settings", {}),
         lines=notes.lines,
+        unread=notes.unread,
     )
     _check_tables(declared, notes)
-    return None if notes.problems else declared
+    return declared
 
 
 def circles(declared: Declared) -> list[str]:
@@ -111,7 +110,7 @@ def _settings(given: Given) -> dict[str, str]:
     return {name: part.text for name, part in given.items().items()}
 
 
-def _pipelines(given: Given, notes: Notes) -> dict[str, Pipeline] | None:
+def _pipelines(given: Given, notes: Notes) -> dict[str, Pipeline]:
     items = given.items()
     if not items:
         raise InvalidArgument("there are none")
@@ -122,11 +121,12 @@ def _pipelines(given: Given, notes: Notes) -> dict[str, Pipeline] | None:
         if wrong := named(PART_NAME, name, "pipeline"):
             notes.wrong(place, wrong)
         found[name] = _pipeline(place, part, notes)
-    return {name: pipeline for name, pipeline in found.items() if pipeline is not None}
+        read = {*found[name].sources, *(step.name for step in found[name].steps)}
+        notes.unread[name] = frozenset(_views(part)) - read
+    return found
 
 
-def _pipeline(place: str, given: Given, notes: Notes) -> Pipeline | None:
-    before = len(notes.problems)
+def _pipeline(place: str, given: Given, notes: Notes) -> Pipeline:
     readers: dict[str, Read] = {
         "sources": lambda part: _sources(f"{place}.sources", part, notes),
         "steps": lambda part: _steps(f"{place}.steps", part, notes),
@@ -135,7 +135,7 @@ def _pipeline(place: str, given: Given, notes: Notes) -> Pipeline | None:
     }
     found = notes.section(place, given, readers, ("sources", "sinks"))
     _check_names(place, given, notes)
-    return Pipeline(**found) if len(notes.problems) == before else None
+    return Pipeline(**{"sources": {}, "sinks": {}, **found})
 
 
 def _trigger(given: Given) -> float | str:
@@ -156,9 +156,8 @@ def _check_names(place: str, given: Given, notes: Notes) -> None:
     """Check that steps refer to what stands before them, and sinks to what is there, whatever else is wrong."""
     items = given.value if isinstance(given.value, dict) else {}
     known = list(_within(items, "sources"))
-    steps = items.get("steps", Given([]))
-    parts = [part for part in steps.value if isinstance(part.value, dict)] if isinstance(steps.value, list) else []
-    ahead = [part.items()["name"].text for part in parts if "name" in part.items()]
+    parts = _step_parts(items)
+    ahead = _step_names(parts)
     for part in parts:
         inner, name = _step_place(f"{place}.steps", part, parts.index(part)), part.items().get("name", Given("")).text
         for view in _texts(part.items().get("input", Given(None))):
@@ -173,6 +172,21 @@ def _check_names(place: str, given: Given, notes: Notes) -> None:
     for sink, part in _within(items, "sinks").items():
         for view in _texts(part.value.get("from", Given(None))) if isinstance(part.value, dict) else ():
             _refers(f"{place}.sinks.{sink}.from", view, known, notes)
+
+
+def _views(given: Given) -> list[str]:
+    """The names of all sources and steps, whatever is wrong with them."""
+    items = given.value if isinstance(given.value, dict) else {}
+    return [*_within(items, "sources"), *_step_names(_step_parts(items))]
+
+
+def _step_parts(items: Mapping[str, Given]) -> list[Given]:
+    steps = items.get("steps", Given([]))
+    return [part for part in steps.value if isinstance(part.value, dict)] if isinstance(steps.value, list) else []
+
+
+def _step_names(parts: list[Given]) -> list[str]:
+    return [part.items()["name"].text for part in parts if "name" in part.items()]
 
 
 def _within(items: Mapping[str, Given], name: str) -> dict[str, Given]:
@@ -210,12 +224,12 @@ def _check_tables(declared: Declared, notes: Notes) -> None:
 def _sources(place: str, given: Given, notes: Notes) -> dict[str, Source]:
     found = {}
     for name, part in given.items().items():
-        inner = f"{place}.{name}"
+        inner, before = f"{place}.{name}", len(notes.problems)
         notes.stands(inner, part)
         if wrong := named(VIEW_NAME, name, "source"):
             notes.wrong(inner, wrong)
         source = _source(inner, part, notes)
-        if source is not None:
+        if source is not None and len(notes.problems) == before:
             found[name] = source
     if not given.items():
         raise InvalidArgument("there are none: a pipeline reads something")
@@ -311,12 +325,12 @@ def _python(given: Given) -> Any:
 def _sinks(place: str, given: Given, notes: Notes) -> dict[str, Sink]:
     found = {}
     for name, part in given.items().items():
-        inner = f"{place}.{name}"
+        inner, before = f"{place}.{name}", len(notes.problems)
         notes.stands(inner, part)
         if wrong := named(PART_NAME, name, "sink"):
             notes.wrong(inner, wrong)
         sink = _sink(inner, part, notes)
-        if sink is not None:
+        if sink is not None and len(notes.problems) == before:
             found[name] = sink
     if not given.items():
         raise InvalidArgument("there are none: a pipeline writes something")

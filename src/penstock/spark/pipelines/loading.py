@@ -26,15 +26,20 @@ _NAMES = ("server", "checkpoints", "settings", "pipelines")
 
 def load(path: str | Path) -> Declared:
     """What a file declares, checked as far as it can be without Spark; raises `Misdeclared` with all problems."""
+    declared, problems = load_partly(path)
+    if problems:
+        raise Misdeclared(problems)
+    return declared
+
+
+def load_partly(path: str | Path) -> tuple[Declared, list[Remark]]:
+    """What of a file could be read, and everything that is wrong with the rest."""
     path = Path(path)
     notes = Notes(path)
     given = _from_program(path, notes) if path.suffix == ".py" else from_yaml(path, notes.problems)
     if notes.problems:
         raise Misdeclared(notes.problems)
-    declared = check(given, notes)
-    if declared is None:
-        raise Misdeclared(notes.problems)
-    return declared
+    return check(given, notes), notes.problems
 
 
 def _from_program(path: Path, notes: Notes) -> Given:

@@ -21,7 +21,7 @@ from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.letters import group_of, letter, with_parts
 from penstock.spark.pipelines.loading import function_of
 from penstock.spark.pipelines.reading import remark
-from penstock.spark.pipelines.sinks import Broken, Limits, chosen, messages, on_console, partitioned
+from penstock.spark.pipelines.sinks import OBSERVED, UNKNOWN, Broken, Limits, chosen, messages, on_console, partitioned
 from penstock.spark.pipelines.sources import cause_of, columns_of, read, unfit
 from penstock.spark.pipelines.sources import messages as messages_of
 from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Step
@@ -92,9 +92,10 @@ class Planner:
         self._declared = declared
         self._name = name
         self._pipeline: Pipeline = declared.pipelines[name]
+        self._unread = declared.unread.get(name, frozenset())
         self._place = place
         self._sessions = sessions
-        self._limits = limits or {}
+        self._limits = limits
 
     def queries(self) -> list[Query]:
         """Every query that could be planned; what no sink needs is looked at too."""
@@ -162,7 +163,7 @@ class Planner:
                 return session.sql(step.sql)
             except PySparkException as error:
                 missing = _NOT_FOUND.search(str(error))
-                if missing is None or missing[1] not in self._names() - there:
+                if missing is None or missing[1] not in (self._names() | self._unread) - there:
                     raise
                 names = [other.name for other in self._pipeline.steps]
                 if missing[1] in names[names.index(step.name) :]:
@@ -223,7 +224,7 @@ class Planner:
         base = Query(f"{self._name}.{name}", view, "console", checkpoint, {"truncate": "false"}, sink.mode)
         base = replace(base, reads=streams, topics=topics)
         if sink.topic is not None:
-            limits = self._limits.get(sink.topic, Limits())
+            limits = self._limits_of(sink.topic)
             group = group_of(self._name, name)
             frame = messages(view, sink, group, limits, lambda part: self._at("sinks", name, part))
             return replace(base, frame=frame, format="penstock", options=self._place.options, target=sink.topic)
@@ -235,6 +236,9 @@ class Planner:
                 base, frame=frame, format="parquet", options=options, partition_by=tuple(columns), target=path
             )
         return replace(base, frame=on_console(view))
+
+    def _limits_of(self, topic: str) -> Limits:
+        return UNKNOWN if self._limits is None else self._limits.get(topic, Limits())
 
     def _streams(self, view: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What a view reads as streams, and which of them are topics."""
@@ -257,9 +261,10 @@ class Planner:
             fields = columns_of(str(source.schema))
             raw = messages_of(session, source, self._place, query)
             rows = unfit(raw, str(source.topic), str(source.schema))
-            limits = self._limits.get(str(source.topic), Limits())
+            limits = self._limits_of(str(source.topic))
             columns = letter(f.col("cause"), group_of(self._name, name), limits.headers_bytes)
             told = with_parts(rows, cause_of(fields).alias("cause"))
+            told = told.observe(OBSERVED, f.count(f.lit(1)).alias("refused"))
             frame = told.select(*[column.alias(title) for title, column in columns.items()])
             return Query(
                 name=query,

@@ -30,6 +30,9 @@ class Batch:
     lag: int | None
     state_rows: int
     refused: int
+    """Rows that became dead letters, or were left out."""
+    written: int | None
+    """The others, where they are counted."""
 
     def line(self) -> str:
         """For people: `orders.urgent  batch 12  1,234 rows  5,678/s  lag 90  0.3 s`."""
@@ -83,7 +86,8 @@ class Figures:
             seconds=seconds,
             lag=_lag(progress),
             state_rows=state,
-            refused=int(observed.get("refused") or 0),
+            refused=(refused := int(observed.get("refused") or 0)),
+            written=observed.get("written", rows - refused if observed else None),
         )
         self.report = replace(
             self.report,

@@ -30,12 +30,13 @@ class Misdeclared(InvalidArgument):
 
 
 class Notes:
-    """What was found in a file: problems, and where its parts stand."""
+    """What was found in a file: problems, where its parts stand, and the views that could not be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problems: list[Remark] = []
         self.lines: dict[str, int] = {}
+        self.unread: dict[str, frozenset[str]] = {}
 
     def stands(self, place: str, given: Given) -> None:
         """Note where a part of the file is."""

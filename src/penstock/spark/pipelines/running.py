@@ -89,9 +89,12 @@ def settings_of(declared: Declared, master: str | None = None) -> dict[str, str]
     return {**SETTINGS, **local, **declared.settings}
 
 
-def check(spark: SparkSession, declared: Declared, place: Place) -> Findings:
-    """Have Spark analyse everything, without touching data; topics that are not there are told as notes."""
-    found = Findings(notes=circles(declared))
+def check(spark: SparkSession, declared: Declared, place: Place, known: Sequence[Remark] = ()) -> Findings:
+    """Have Spark analyse everything, without touching data; topics that are not there are told as notes.
+
+    What it finds stands among the problems that are `known`, in the order of the file.
+    """
+    found = Findings(problems=[*known], notes=circles(declared))
     sessions = Sessions(spark, settings_of(declared))
     away = ""
     for name, pipeline in declared.pipelines.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OBSERVED = "penstock"
-"""Under this name a query tells how many rows were refused."""
+"""Under this name a query tells how many rows were `refused`, and how many were `written`."""
 At = Callable[[str], contextlib.AbstractContextManager[None, bool]]
 """Has what goes wrong meanwhile told of a part of the sink."""
 _FIELDS = ("value", "key", "priority", "delay", "headers")
@@ -56,6 +57,10 @@ class Limits:
     key_bytes: int = BrokerConfig().max_key_bytes
     headers_bytes: int = BrokerConfig().max_headers_bytes
     delay_s: float = TopicConfig().max_delay
+
+
+UNKNOWN = Limits(1 << 62, 1 << 62, 1 << 62, float("inf"))
+"""Of a server that could not be asked: nothing is refused, and no such query is started."""
 
 
 def chosen(view: DataFrame, sink: Sink, at: At) -> DataFrame:
@@ -98,14 +103,17 @@ def messages(view: DataFrame, sink: Sink, group: str, limits: Limits, at: At) ->
     if sink.headers is not None:
         with at("headers"):
             fields["headers"] = _headers(view, sink.headers)
+    for name, column in fields.items():
+        with at(name):
+            _check_constant(view, name, column, limits)
     if {name for name in _FIELDS if getattr(sink, name) is not None} | {"value"} != set(fields):
         raise Broken
     columns = [column.alias(name) for name, column in fields.items()]
     traced = has_message(view)
     rows = with_parts(view, *columns) if traced else view.select(*columns)
     rows = rows.withColumn("refusal", _refusal(fields, limits))
-    rows = rows.observe(OBSERVED, f.count_if(f.col("refusal").isNotNull()).alias("refused"))
     taken = f.col("refusal").isNull()
+    rows = rows.observe(OBSERVED, f.count_if(~taken).alias("refused"), f.count_if(taken).alias("written"))
     if not traced:
         return rows.where(taken).select(f.lit(sink.topic).alias("topic"), *fields)
     letters = letter(f.col("refusal"), group, limits.headers_bytes)
@@ -196,15 +204,30 @@ def _headers(view: DataFrame, given: str | Mapping[str, str]) -> Column:
     return column
 
 
-def _refusal(fields: Mapping[str, Column], limits: Limits) -> Column:
-    """Why the broker would refuse a message; NULL if it takes it."""
+def _check_constant(view: DataFrame, name: str, column: Column, limits: Limits) -> None:
+    """Raise if every row would be refused: a field that is the same for all is looked at once, here."""
+    alone = view.sparkSession.sql("SELECT 1")
+    try:
+        made = alone.select(column.alias(name))
+    except AnalysisException:  # it depends on the row
+        return
+    if made._jdf.queryExecution().analyzed().projectList().apply(0).child().foldable():  # noqa: SLF001
+        cause = made.select(_refusal([name], limits)).first()
+        if cause is not None and cause[0] is not None:
+            raise InvalidArgument(f"every row would be refused: {cause[0]}")
+
+
+def _refusal(fields: Iterable[str], limits: Limits) -> Column:
+    """Why the broker would refuse a message with these fields; NULL if it takes it."""
 
     def size(name: str, most: int) -> tuple[Column, Column]:
         long = f.octet_length(name)
         told = f.concat(f.lit(f"the {name} has "), long.cast("string"), f.lit(f" bytes; the limit is {most}"))
         return long > most, told
 
-    causes = [(f.col("value").isNull(), f.lit("the value is NULL")), size("value", limits.value_bytes)]
+    causes: list[tuple[Column, Column]] = []
+    if "value" in fields:
+        causes += [(f.col("value").isNull(), f.lit("the value is NULL")), size("value", limits.value_bytes)]
     if "key" in fields:
         causes.append(size("key", limits.key_bytes))
     if "priority" in fields:

@@ -113,6 +113,9 @@ class Declared:
     lines: Mapping[str, int] = field(default_factory=dict, repr=False)
     """Where each part stands in the file, by its place: `pipelines.orders.sinks.urgent`."""
 
+    unread: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
+    """Sources and steps that are not in a pipeline, as something is wrong with them, which was told."""
+
     def near(self, path: str) -> str:
         """A path as the file means it: relative ones begin beside it."""
         return path if "://" in path else str((self.path.parent / path).resolve())
