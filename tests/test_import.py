@@ -52,6 +52,11 @@ def test_importing_the_asynchronous_face_loads_no_more() -> None:
     assert not {"msgspec", "asyncio", *HEAVY} & modules
 
 
+def test_the_asynchronous_face_is_there_without_an_import_of_its_own() -> None:
+    assert "penstock.aio.broker" in modules_after("import penstock\npenstock.aio.open")
+    assert penstock.aio is sys.modules["penstock.aio"] and "aio" in dir(penstock)
+
+
 def test_importing_the_testing_parts_loads_no_broker_and_no_arrow() -> None:
     modules = modules_after("import penstock.testing")
     assert heavy(modules) == []

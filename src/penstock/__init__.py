@@ -16,6 +16,7 @@ from penstock.lazy import lazy_names
 from penstock.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from penstock import aio as aio
     from penstock.broker.consumer import Consumer, Delivery
     from penstock.broker.embedded import Broker
     from penstock.broker.embedded import open_broker as open
@@ -57,6 +58,7 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "penstock.aio": (),
             "penstock.broker.consumer": ("Consumer", "Delivery"),
             "penstock.broker.embedded": ("Broker", "open_broker as open"),
             "penstock.client": ("Client", "connect"),
@@ -152,6 +154,7 @@ __all__ = [
     "TraceLine",
     "Unauthenticated",
     "Worker",
+    "aio",
     "connect",
     "open",
 ]
