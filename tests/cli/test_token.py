@@ -135,3 +135,14 @@ def test_commands_reach_a_server_by_tls(tmp_path: Path) -> None:
         assert "give tls or ca" in command.refused("topic", "list", code=3)
         command.refused("topic", "list", "--tls", code=3)
         assert "cannot be read" in command.refused("topic", "list", "--ca", "nowhere", code=2)
+
+
+def test_a_token_that_is_only_for_receiving_is_enough_for_a_group(secured: Command) -> None:
+    secured.ok("publish", "orders", "one")
+    secret = secured.ok("token", "create", "kitchen", "--scope", "consume", "--topic", "orders").strip()
+    kitchen = Command({**secured.environment, "PENSTOCK_TOKEN": secret}, lambda: None)
+    assert kitchen.ok("consume", "orders", "--group", "kitchen", "--no-ack", "-o", "raw") == "one\n"
+    assert kitchen.ok("consume", "orders", "--group", "kitchen", "-o", "raw") == "one\n"
+    assert kitchen.ok("consume", "orders", "--group", "again", "--from-offset", 0, "-o", "raw") == "one\n"
+    assert "the scope read" in kitchen.refused("consume", "orders")
+    assert "there is no topic 'order'" in secured.refused("consume", "order", "--group", "kitchen")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from penstock.cli.printing import Past, Printer, follow_log, look, print_log, pr
 from penstock.cli.target import Target, targeted
 from penstock.cli.topic import find_topic
 from penstock.cli.values import parse_moment
+from penstock.model.errors import Forbidden
 
 if TYPE_CHECKING:
     from penstock import Broker
@@ -66,7 +68,8 @@ def consume(
         elif group is None:
             print_log(broker, topic, past, printer)
         else:
-            find_topic(broker, topic)  # a consumer would make it, and wait for messages of a misspelt name
+            with contextlib.suppress(Forbidden):  # by a token that is only for receiving
+                find_topic(broker, topic)  # a consumer would make it, and wait for messages of a misspelt name
             if past.is_window:
                 _replay(broker, topic, group, past)
             if no_ack:
