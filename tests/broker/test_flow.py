@@ -87,3 +87,16 @@ def test_the_backlog_is_known_after_a_restart(clock: VirtualClock) -> None:
         broker.publish_many("t", ["x", "x"])
         with pytest.raises(penstock.Overloaded):
             broker.publish("t", "x")
+
+
+@pytest.mark.parametrize(
+    ("delay", "shown"),
+    [(2_275_990_000, "26342d11h26m40s"), (604_800.1, "7d1s"), ("400ms", "400ms"), (59.5, "59s500ms")],
+)
+def test_a_delay_that_is_too_long_is_told_as_people_write_it(
+    broker: penstock.Broker, delay: float | str, shown: str
+) -> None:
+    limit = "7d" if delay not in ("400ms", 59.5) else "250ms"
+    broker.create_topic("t", max_delay=limit)
+    with pytest.raises(penstock.InvalidArgument, match=rf"a delay of {shown} is too long for t: the limit is {limit} "):
+        broker.publish("t", "x", delay=delay)

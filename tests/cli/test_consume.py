@@ -212,6 +212,12 @@ def test_a_full_disk_behind_standard_output_acks_nothing(orders: Command) -> Non
     assert lag(orders) == 100
 
 
+def test_only_the_name_that_was_asked_for_is_likened_to_others(command: Command) -> None:
+    command.ok("topic", "create", "vis")  # as the `is` of an error
+    said = command.refused("consume", "nosuch")
+    assert "'nosuch'" in said and "did you mean" not in said
+
+
 def test_unknown_topics_are_refused_and_the_nearest_name_is_told(orders: Command) -> None:
     assert "'nothing'" in orders.refused("consume", "nothing")
     assert "did you mean orders?" in orders.refused("consume", "order")

@@ -132,8 +132,13 @@ def test_commands_reach_a_server_by_tls(tmp_path: Path) -> None:
             lambda: None,
         )
         assert "orders" in by_variables.ok("topic", "list")
-        assert "give tls or ca" in command.refused("topic", "list", code=3)
-        command.refused("topic", "list", "--tls", code=3)
+        for wrong in ((), ("--tls",), ("--ca", made.ca), ("--ca", made.stranger)):
+            said = command.refused("topic", "list", *wrong, code=3)
+            assert "(hint: see --tls, --ca, and --cert with --cert-key)" in said, said
+            if not wrong:
+                assert "give tls or ca" in said
+            if wrong == ("--ca", made.ca):
+                assert "certificate" in said and "give cert and its key" in said
         assert "cannot be read" in command.refused("topic", "list", "--ca", "nowhere", code=2)
 
 

@@ -19,9 +19,9 @@ import penstock
 from penstock.cli import errors
 from penstock.cli.lazy import LazyCommand
 from penstock.cli.main import Commands, app
-from penstock.cli.output import show_duration, written_duration
+from penstock.cli.output import show_duration
 from penstock.model import errors as model_errors
-from penstock.model.units import parse_duration
+from penstock.model.units import format_duration, parse_duration
 from tests.cli.harness import PENSTOCK, Command, on_directory
 
 DOCS = Path(__file__).parents[2] / "docs/reference"
@@ -66,7 +66,7 @@ print([name for name in ("pyarrow", "numpy", "asyncio", "msgspec", "yaml") if na
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     ours, heavy = map(ast.literal_eval, done.stdout.splitlines())
-    assert set(ours) == {"penstock.cli.main", "penstock.cli.lazy", "penstock.cli.errors"} and heavy == []
+    assert set(ours) == {f"penstock.cli.{name}" for name in ("main", "lazy", "errors", "terminal")} and heavy == []
 
 
 @pytest.mark.parametrize("name", LEAVES)
@@ -203,7 +203,7 @@ def test_a_wrong_format_in_the_environment_is_told(local: Command) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.00025, 0.25, 1.0, 5400.0, 604800.0, 90061.001002])
 def test_durations_are_shown_as_they_can_be_written(seconds: float) -> None:
-    assert parse_duration(written_duration(seconds)) == pytest.approx(seconds)
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds)
 
 
 def test_durations_for_people() -> None:

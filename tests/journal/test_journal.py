@@ -141,7 +141,7 @@ def test_R3_L4_a_full_disk_refuses_publishes_and_loses_nothing(engine_on: Engine
         try:
             acknowledged.append(publish_value(engine, b"%d" % n * 30_000))
         except DiskFull as error:
-            assert "nothing was published" in str(error)
+            assert "nothing of this was written" in str(error)
             refused += 1
             assert values(engine) == acknowledged
     assert refused

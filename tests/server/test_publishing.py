@@ -130,12 +130,14 @@ def test_L4_R3_a_full_disk_refuses_and_nothing_refused_is_read_later(
         received = consumer.receive(3)
         storage.fail("write", errno.ENOSPC, always=True, name_contains="journal")
         for _ in range(3):
-            with pytest.raises(penstock.DiskFull, match="nothing was published"):
+            with pytest.raises(penstock.DiskFull, match="nothing of this was written"):
                 client.publish("t", "refused")
             with pytest.raises(penstock.DiskFull):
                 client.publish_many("t", ["refused"] * 3)
             with pytest.raises(penstock.DiskFull):
                 client.create_topic("refused")
+            with pytest.raises(penstock.DiskFull, match="nothing of this was written; free some space and try again"):
+                client.consumer("t", "refused")
         reports = [client.publish_soon("t", "refused") for _ in range(50)]
         client.flush()
         assert {type(report.exception()) for report in reports} == {penstock.DiskFull}

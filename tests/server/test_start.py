@@ -111,6 +111,31 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_left_running(tmp_path: Path
         pass  # it is not locked
 
 
+def test_a_directory_with_files_of_others_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    (tmp_path / "photos").mkdir()
+    serve = [sys.executable, "-m", "penstock.cli.main", "serve", str(tmp_path), "--native-port", "0"]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 2 and "it has letter.txt, photos (hint: give a directory that is empty" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["letter.txt", "photos"]
+
+
+def test_a_directory_with_nothing_but_what_belongs_there_is_taken(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "lost+found").mkdir(parents=True)
+    (data / ".snapshot").mkdir()
+    (data / "penstock.yaml").write_text("server: {insecure: false}\n")
+    token = [sys.executable, "-m", "penstock.cli.main", "token", "create", "me", "--scope", "admin", "--dir", str(data)]
+    subprocess.run(token, check=True, capture_output=True, timeout=PATIENCE_S)
+    options = ("--config", str(data / "penstock.yaml"), "--http-port", "off", "--line-port", "off")
+    child = Child(data, *options)
+    for _ in range(2):
+        child.start()
+        child.signal(signal.SIGTERM)
+        assert child.wait() == 0
+        (data / "letter.txt").write_text("dear")  # it is ours by now
+
+
 def test_ports_that_are_off_are_not_there(tmp_path: Path) -> None:
     with Child(tmp_path / "data", "--http-port", "off", "--line-port", "off") as child:
         assert '"http"' not in child.log() and '"line"' not in child.log()

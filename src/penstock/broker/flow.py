@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from penstock.broker.topics import Topic, first_offset
 from penstock.model.config import TopicConfig
 from penstock.model.errors import InvalidArgument, Overloaded
+from penstock.model.units import format_duration
 
 
 def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> None:
@@ -21,9 +24,11 @@ def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> Non
 def check_delay(topic_name: str, config: TopicConfig, latest_due_us: int, now_us: int) -> None:
     """Raise if a message would have to wait for longer than its topic allows."""
     if latest_due_us - now_us > config.max_delay * 1_000_000:
+        delay_s = (latest_due_us - now_us) / 1_000_000
+        shown_s = math.ceil(delay_s) if delay_s >= 60 else delay_s
         raise InvalidArgument(
-            f"a delay of {(latest_due_us - now_us) / 1_000_000:g} s is too long for {topic_name}: "
-            f"the limit is {config.max_delay:g} s (max_delay)"
+            f"a delay of {format_duration(shown_s)} is too long for {topic_name}: "
+            f"the limit is {format_duration(config.max_delay)} (max_delay)"
         )
 
 

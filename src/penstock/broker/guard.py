@@ -49,6 +49,6 @@ class DiskGuard:
             raise DiskFull(
                 f"the disk has {format_size(max(0, self._free_bytes))} free, and "
                 f"{format_size(self._config.min_free_bytes)} must stay free (min_free_bytes): "
-                "nothing was published; free some space and publish again"
+                "nothing of this was written; free some space and try again"
             )
         return taken

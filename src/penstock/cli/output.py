@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from penstock.model.message import StoredMessage
 
 _VARIABLE = "PENSTOCK_OUTPUT"
-_UNITS_US = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 
 
 class Format(StrEnum):
@@ -127,15 +126,6 @@ def show_duration(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2])
-
-
-def written_duration(seconds: float) -> str:
-    """A duration as it is written in options: `7d`, `1h30m`, `250ms`."""
-    left_us, text = round(seconds * 1_000_000), ""
-    for unit, length_us in _UNITS_US.items():
-        count, left_us = divmod(left_us, length_us)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
 
 
 def counted(number: int, noun: str) -> str:

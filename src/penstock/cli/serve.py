@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -115,6 +116,15 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
     from penstock.server.server import serve as run_server
 
     options = loaded.config
+    if strangers := _strangers(
+        Path(options.data_dir), (file, options.tls_cert, options.tls_key, options.tls_client_ca)
+    ):
+        shown = ", ".join(strangers[:3]) + (" and more" if len(strangers) > 3 else "")
+        _fail(
+            f"{options.data_dir} is no data directory, and it is not empty: it has {shown}",
+            "give a directory that is empty or new, or one that Penstock made",
+            USAGE,
+        )
     set_up_logging(options.log_level, options.log_format, sys.stderr)
     log = logging.getLogger("penstock.server")
     for notice in loaded.notices:
@@ -135,6 +145,19 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
         _fail(str(error), f"`penstock check {options.data_dir}` tells more", REFUSED)
     except OSError as error:
         _fail(str(error), "look at the address, at the directory's permissions and at the disk", REFUSED)
+
+
+def _strangers(directory: Path, named: Iterable[Path | str | None]) -> list[str]:
+    """What somebody else put into a directory that is none of ours yet; what the configuration names may lie there."""
+    from penstock.cli.target import flaw_of
+    from penstock.server.access import tokens
+
+    if not directory.is_dir() or flaw_of(directory) is None:
+        return []
+    known = {Path(path).resolve() for path in named if path is not None}
+    ours = ("lost+found", "LOCK", *tokens.FILES)
+    found = (path for path in directory.iterdir() if path.name not in ours and not path.name.startswith("."))
+    return sorted(path.name for path in found if path.resolve() not in known)
 
 
 def _show_ready(server: Server) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PANEL = "Which broker"
 _SERVER = "127.0.0.1:9000"
+_QUOTED = re.compile(r"'([^']*)'")
+"""The name that an error is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +177,8 @@ def _is_by_hand(ctx: typer.Context, name: str) -> bool:
 
 def _suggest_topic(broker: Broker, error: Exception) -> None:
     """Say which topic may have been meant, if that can be found out."""
-    words = str(error).replace("'", " ").split()
+    asked = _QUOTED.search(str(error))
     with contextlib.suppress(Exception):
-        names = [topic.name for topic in broker.topics()]
-        near = [name for word in words for name in difflib.get_close_matches(word, names, n=1)]
-        if near and near[0] not in words:
+        near = difflib.get_close_matches(asked[1] if asked else "", [topic.name for topic in broker.topics()], n=1)
+        if near:
             error.add_note(f"did you mean {near[0]}?")

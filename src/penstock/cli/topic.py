@@ -9,10 +9,11 @@ import typer
 
 from penstock.cli.confirm import confirm
 from penstock.cli.lazy import new_app
-from penstock.cli.output import Format, FormatOption, counted, new_table, show, written_duration
+from penstock.cli.output import Format, FormatOption, counted, new_table, show
 from penstock.cli.parameters import TopicArgument, YesOption
 from penstock.cli.target import Target, targeted
 from penstock.cli.values import parse_topic_options
+from penstock.model.units import format_duration
 
 if TYPE_CHECKING:
     from penstock import Broker, TopicInfo
@@ -206,7 +207,7 @@ def _option(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(f"{lane}={weight}" for lane, weight in value) or "none"
     if isinstance(value, float):
-        return written_duration(value)
+        return format_duration(value)
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.client.connection import Connection
+from penstock.client.tls import TlsFailed, explain_tls
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import (
     BrokerClosed,
@@ -207,8 +208,7 @@ class Link:
 
         def on_lost(lost: Connection, error: BaseException | None) -> None:
             if not greeted.done():
-                why = f": {error}" if error else "" if self._tls else " (a server that speaks TLS does: give tls or ca)"
-                greeted.set_exception(ConnectionLost(f"{self.address} closed the connection at once{why}"))
+                greeted.set_exception(self._turned_away(error))
             else:
                 self._lost(lost, error)
 
@@ -228,6 +228,8 @@ class Link:
         except (OSError, TimeoutError) as error:
             if connection is not None:
                 connection.abort()
+            if isinstance(error, ssl.SSLError):
+                raise explain_tls(self.address, error) from error
             raise ConnectionLost(
                 f"no Penstock server answers at {self.address}{' by TLS' if self._tls else ''}: "
                 f"{str(error) or 'no answer in time'}"
@@ -268,6 +270,17 @@ class Link:
                 del self._requests[correlation]
                 request.on_reply(None, self._unknown_fate(request))
         self._reconnecting = self.loop.create_task(self._reconnect())
+
+    def _turned_away(self, error: BaseException | None) -> ConnectionLost:
+        """Why a connection ended before the server said a word."""
+        if isinstance(error, ssl.SSLError):
+            return explain_tls(self.address, error)
+        told = f"{self.address} closed the connection at once"
+        if error is not None:
+            return ConnectionLost(f"{told}: {error}")
+        if self._tls is None:
+            return TlsFailed(f"{told} (a server that speaks TLS does: give tls or ca)")
+        return TlsFailed(f"{told} (one that asks clients for a certificate does: give cert and its key)")
 
     def _unknown_fate(self, request: Request) -> ConnectionLost:
         return ConnectionLost(

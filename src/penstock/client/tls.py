@@ -5,9 +5,20 @@ from __future__ import annotations
 import os
 import ssl
 
-from penstock.model.errors import InvalidArgument
+from penstock.model.errors import ConnectionLost, InvalidArgument
 
 Path = str | os.PathLike[str]
+
+
+class TlsFailed(ConnectionLost):
+    """Somebody answers at the address, but client and server do not agree on TLS."""
+
+
+def explain_tls(address: str, error: ssl.SSLError) -> TlsFailed:
+    """What went wrong, and what to give."""
+    if "CERTIFICATE_REQUIRED" in (error.reason or ""):
+        return TlsFailed(f"{address} asks for a certificate of the client (mutual TLS): give cert and its key")
+    return TlsFailed(f"no Penstock server answers at {address} by TLS: {error}")
 
 
 def client_context(

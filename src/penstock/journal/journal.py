@@ -267,7 +267,7 @@ class Journal(JournalFiles):
             if error.errno not in _FULL:
                 raise
             self._cut_unfinished()
-            raise DiskFull("the disk is full: nothing was published; free some space and publish again") from error
+            raise DiskFull("the disk is full: nothing of this was written; free some space and try again") from error
         if self._config.sync == "always":
             self._sync_handle(file)
         return file, entries, end

@@ -72,7 +72,7 @@ class Overloaded(PenstockError):
 
 
 class DiskFull(PenstockError):
-    """There is no room for new messages: nothing was published, reads go on."""
+    """There is no room left: nothing of what was asked for was written, reads go on."""
 
 
 class StaleSequence(PenstockError):

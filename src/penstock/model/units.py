@@ -112,3 +112,12 @@ def format_size(count: int) -> str:
             break
         size /= 1024
     return f"{size:.4g} {unit}"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration as it is written in options, exact to the microsecond: `7d`, `1h30m`, `250ms`."""
+    left_us, text = round(seconds * 1_000_000), ""
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, left_us = divmod(left_us, round(_SECONDS[unit] * 1_000_000))
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"

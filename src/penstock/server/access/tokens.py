@@ -26,6 +26,8 @@ from penstock.server.access.principal import Principal, Scope
 
 FILE = "tokens.json"
 _LOCK, _TEMPORARY = "tokens.lock", "tokens.json.tmp"
+FILES = (FILE, _LOCK, _TEMPORARY)
+"""What tokens put into a data directory, perhaps before a broker does."""
 _PREFIX = "pst"
 _SECRET = re.compile(r"pst_([0-9a-f]{12})_[A-Za-z0-9_-]{43}", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{12}")
