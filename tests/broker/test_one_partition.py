@@ -24,7 +24,7 @@ def take(broker: penstock.Broker, consumer: penstock.Consumer, partition: int | 
     consuming = consumer._consuming
     with broker.engine.lock:
         found = consuming.fetch(count, None, partition)
-    return [] if found is None else [message.value.decode() for message in consuming.messages(*found)]
+    return [message.value.decode() for message in consuming.messages(found)]
 
 
 def test_one_partition_is_taken_from_best_first(broker: penstock.Broker) -> None:

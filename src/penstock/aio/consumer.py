@@ -20,8 +20,7 @@ from penstock.model.units import Duration, parse_duration
 if TYPE_CHECKING:
     from penstock.aio.outcomes import Outcomes
     from penstock.broker.engine import Engine
-    from penstock.broker.topic_delivery import TopicDelivery
-    from penstock.delivery.group import Pick
+    from penstock.broker.waiting import Fetched
 
 
 class AsyncDelivery(Delivered, frozen=True, gc=False):
@@ -170,7 +169,7 @@ class AsyncConsumer:
         deliveries, seats = self._engine.deliveries, self._consuming.seats
         with self._engine.lock:
             found = self._consuming.fetch(wanted, visibility_s)
-            if found is None and wait_s > 0:
+            if not found and wait_s > 0:
                 loop = asyncio.get_running_loop()
                 arrived = loop.create_future()
 
@@ -180,21 +179,21 @@ class AsyncConsumer:
 
                 waiter = Waiter(seats, wanted, visibility_s, wake)
                 deliveries.wait(waiter, seats)
-        if found is not None:
-            return await self._take(*found)
+        if found:
+            return await self._take(found)
         if wait_s <= 0:
             return []
         try:
             await asyncio.wait([arrived], timeout=wait_s)
         except asyncio.CancelledError:
             self._stop_waiting(waiter)
-            if waiter.topic is not None:
-                self._consuming.give_back(waiter.topic, waiter.picks)
+            if waiter.found:
+                self._consuming.give_back(waiter.found)
             raise
         self._stop_waiting(waiter)
-        if waiter.picks and waiter.topic is not None:
-            return await self._take(waiter.topic, waiter.picks)
-        if waiter.topic is None or self._consuming.closed:
+        if waiter.found:
+            return await self._take(waiter.found)
+        if waiter.found is None or self._consuming.closed:
             return []
         return await self._receive(wanted, 0)  # which tells what is wrong
 
@@ -202,15 +201,15 @@ class AsyncConsumer:
         with self._engine.lock:
             self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
 
-    async def _take(self, delivery: TopicDelivery, picks: list[Pick]) -> list[AsyncDelivery]:
-        if self._consuming.must_read_segments(delivery, picks):
+    async def _take(self, found: Fetched) -> list[AsyncDelivery]:
+        if self._consuming.must_read_segments(found):
             try:
-                messages = await asyncio.to_thread(self._consuming.messages, delivery, picks)
+                messages = await asyncio.to_thread(self._consuming.messages, found)
             except asyncio.CancelledError:
-                self._consuming.give_back(delivery, picks)
+                self._consuming.give_back(found)
                 raise
         else:
-            messages = self._consuming.messages(delivery, picks)
+            messages = self._consuming.messages(found)
         if self._autoack and messages:
             await self.ack(messages)
         return messages

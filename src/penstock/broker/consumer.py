@@ -19,8 +19,7 @@ from penstock.model.units import Duration, Time, parse_duration
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
-    from penstock.broker.topic_delivery import TopicDelivery
-    from penstock.delivery.group import Pick
+    from penstock.broker.waiting import Fetched
 
 
 class Delivery(Delivered, frozen=True, gc=False):
@@ -195,23 +194,23 @@ class Consumer:
             with Uninterrupted():
                 with self._engine.lock:
                     found = self._consuming.fetch(wanted, visibility_s)
-                    if found is None and wait_s > 0:
+                    if not found and wait_s > 0:
                         self._engine.deliveries.wait(waiter, self._consuming.seats)
-                if found is not None:
-                    return self._take(*found)
+                if found:
+                    return self._take(found)
             if wait_s <= 0:
                 return []
             arrived.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX))
         except BaseException:
             self._stop_waiting(waiter)
-            if waiter.topic is not None:
-                self._consuming.give_back(waiter.topic, waiter.picks)
+            if waiter.found:
+                self._consuming.give_back(waiter.found)
             raise
         self._stop_waiting(waiter)
         with Uninterrupted():
-            if waiter.picks and waiter.topic is not None:
-                return self._take(waiter.topic, waiter.picks)
-        if waiter.topic is None or self._consuming.closed:
+            if waiter.found:
+                return self._take(waiter.found)
+        if waiter.found is None or self._consuming.closed:
             return []
         return self._receive(wanted, 0)  # which tells what is wrong
 
@@ -219,8 +218,8 @@ class Consumer:
         with self._engine.lock:
             self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
 
-    def _take(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Delivery]:
-        messages = self._consuming.messages(delivery, picks)
+    def _take(self, found: Fetched) -> list[Delivery]:
+        messages = self._consuming.messages(found)
         if self._autoack and messages:
             self._wait(*self._consuming.ack(messages))
         return messages

@@ -12,7 +12,7 @@ from penstock.broker.burying import bury
 from penstock.broker.contents import Unreadable
 from penstock.broker.delivered import Delivered, Leased, hold_unseen
 from penstock.broker.topic_delivery import Seat, TopicDelivery
-from penstock.broker.waiting import Seats
+from penstock.broker.waiting import Fetched, Seats
 from penstock.delivery.group import Group, Outcome, Pick
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
@@ -84,30 +84,31 @@ class Consuming(Generic[Message]):
 
     # Receiving.
 
-    def fetch(
-        self, max_messages: int, visibility_s: float | None, partition: int | None = None
-    ) -> tuple[TopicDelivery, list[Pick]] | None:
-        """Lease what is ready, in all partitions or in one; under the state lock."""
+    def fetch(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
+        """Lease what is ready, in all partitions or in one, of as many topics as it takes; under the state lock."""
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
-        if len(self.seats) > 1:
-            self.seats.append(self.seats.pop(0))  # the topics in turn
         return self._deliveries.fetch(self.seats, max_messages, visibility_s, partition)
 
-    def must_read_segments(self, delivery: TopicDelivery, picks: list[Pick]) -> bool:
+    def must_read_segments(self, found: Fetched) -> bool:
         """Whether getting the content may take milliseconds."""
-        partitions = delivery.topic.partitions
-        return any(
-            pick.offsets.min() < partitions[pick.lease.partition].messages.settled_end
-            and not self._deliveries.contents.has(partitions[pick.lease.partition].messages, pick.offsets)
-            for pick in picks
-        )
+        contents = self._deliveries.contents
+        for delivery, picks in found:
+            for pick in picks:
+                log = delivery.topic.partitions[pick.lease.partition].messages
+                if pick.offsets.min() < log.settled_end and not contents.has(log, pick.offsets):
+                    return True
+        return False
 
-    def messages(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Message]:
-        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest.
+    def messages(self, fetched: Fetched) -> list[Message]:
+        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest."""
+        found: list[Message] = []
+        for delivery, picks in fetched:
+            found += self._messages_of(delivery, picks)
+        return found
 
-        What one lease took from several lanes is read once, and then put in the order of the picks.
-        """
+    def _messages_of(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Message]:
+        """What one lease took from several lanes is read once, and then put in the order of the picks."""
         whole: dict[Lease, Offsets] = {}
         for pick in picks:
             known = whole.get(pick.lease)
@@ -170,16 +171,17 @@ class Consuming(Generic[Message]):
         if self._deliveries.dying:
             bury(self._engine)
 
-    def give_back(self, delivery: TopicDelivery, picks: list[Pick]) -> None:
+    def give_back(self, found: Fetched) -> None:
         """Whoever they were taken for has gone."""
-        now, (_, seat) = self._deliveries.now(), self._by_topic[delivery.topic.name]
-        with contextlib.suppress(PenstockError):  # they are not held any more
-            self.settle_leases(
-                delivery,
-                seat,
-                [(pick.lease, pick.offsets) for pick in picks],
-                lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome, "not received"),
-            )
+        now = self._deliveries.now()
+        for delivery, picks in found:
+            with contextlib.suppress(PenstockError):  # they are not held any more
+                self.settle_leases(
+                    delivery,
+                    self._by_topic[delivery.topic.name][1],
+                    [(pick.lease, pick.offsets) for pick in picks],
+                    lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome, "not received"),
+                )
 
     def ahead(self, window: int) -> int:
         """How many of `window` messages to hold ready: one while there are lanes, which must not be overtaken."""

@@ -16,8 +16,8 @@ from penstock.broker.indexing import build_index, segment_columns
 from penstock.broker.reading import LogReader
 from penstock.broker.topic_delivery import TopicDelivery
 from penstock.broker.topics import Topic, first_offset, missing_runs
-from penstock.broker.waiting import Seats, Waiter
-from penstock.delivery.group import Dying, Group, Logged, Moment, Pick
+from penstock.broker.waiting import Fetched, Seats, Waiter
+from penstock.delivery.group import Dying, Group, Logged, Moment
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
@@ -32,6 +32,7 @@ _log = logging.getLogger("penstock")
 _FOREVER_S = 3600.0
 _COMMIT_S = 0.005  # twice that, and deliveries are on their way to the disk although nobody waits for it
 _OFFSETS_AT_ONCE = 100_000
+_TOPICS_AT_ONCE = 1000  # that one call takes messages from: others wait for the state lock meanwhile
 
 
 class Deliveries:
@@ -262,16 +263,34 @@ class Deliveries:
 
     def fetch(
         self, seats: Seats, max_messages: int, visibility_s: float | None, partition: int | None = None
-    ) -> tuple[TopicDelivery, list[Pick]] | None:
-        """Lease what is ready on the first of the seats that has something; under the state lock."""
+    ) -> Fetched:
+        """Lease what is ready, topic after topic until there is enough; under the state lock.
+
+        The next call begins with the topic behind the last one that was looked at.
+        """
         self.check_open()
         now = self.now()
-        for delivery, seat in seats:
-            picks = delivery.fetch(seat, max_messages, visibility_s, now, partition)
-            if picks:
-                self._engine.meters.fetched(now.monotonic_s)
-                return delivery, picks
-        return None
+        found: Fetched = []
+        visited = 0
+        try:
+            for delivery, seat in seats:
+                visited += 1
+                picks = delivery.fetch(seat, max_messages, visibility_s, now, partition)
+                if picks:
+                    found.append((delivery, picks))
+                    max_messages -= sum(len(pick.offsets) for pick in picks)
+                    if max_messages <= 0 or len(found) == _TOPICS_AT_ONCE:
+                        break
+        except PenstockError:
+            if not found:
+                raise
+            visited -= 1  # what was leased is handed out, and the next call hears what is wrong
+        finally:
+            if visited % len(seats):
+                seats[:] = seats[visited:] + seats[:visited]
+        if found:
+            self._engine.meters.fetched(now.monotonic_s)
+        return found
 
     def wait(self, waiter: Waiter, seats: Seats) -> None:
         """Have a waiter served; under the state lock."""

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from penstock.delivery.group import Pick
 
 Seats = list[tuple["TopicDelivery", "Seat"]]
+Fetched = list[tuple["TopicDelivery", list["Pick"]]]
+"""What was leased, topic by topic."""
 
 
 class Waiter:
     """A consumer that found nothing and waits, on all its topics at once; used under the state lock."""
 
-    __slots__ = ("_seats", "_wake", "done", "max_messages", "picks", "topic", "visibility_s")
+    __slots__ = ("_seats", "_wake", "done", "found", "max_messages", "visibility_s")
 
     def __init__(self, seats: Seats, max_messages: int, visibility_s: float | None, wake: Callable[[], None]) -> None:
         self._seats = seats
@@ -23,8 +25,7 @@ class Waiter:
         self.max_messages = max_messages
         self.visibility_s = visibility_s
         self.done = False
-        self.topic: TopicDelivery | None = None
-        self.picks: list[Pick] = []
+        self.found: Fetched | None = None
 
     def seats_in(self, topic: TopicDelivery) -> list[Seat]:
         """Its seats in a topic."""
@@ -35,5 +36,5 @@ class Waiter:
         if self.done:
             return
         self.done = True
-        self.topic, self.picks = topic, picks
+        self.found = [(topic, picks)] if picks else []
         self._wake()

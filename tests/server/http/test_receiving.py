@@ -197,3 +197,14 @@ def test_what_makes_no_sense_is_refused_with_the_right_code(
 ) -> None:
     server.broker.publish("lanes", "there")
     assert server.refused(method, path, body)[0] == status
+
+
+def test_a_poll_is_filled_from_all_topics_of_a_member(server: HttpRunning) -> None:
+    topics = [f"wide-{number}" for number in range(20)]
+    for topic in topics:
+        server.broker.publish_many(topic, ["1", "2"])
+    joined = server.post("/v1/groups/wide/join", {"topics": topics})
+    received = server.get("/v1/groups/wide/poll", member_id=joined["member_id"], limit=100)["messages"]
+    assert sorted(message["topic"] for message in received) == sorted(2 * topics)
+    handles = [message["receipt_handle"] for message in received]
+    assert server.post("/v1/messages/ack", {"receipt_handles": handles}) == {"settled": 40}

@@ -7,8 +7,7 @@ from functools import partial
 from penstock.broker.consuming import Consuming
 from penstock.broker.delivered import Delivered, Leased
 from penstock.broker.routing import check_partition
-from penstock.broker.topic_delivery import TopicDelivery
-from penstock.delivery.group import Pick
+from penstock.broker.waiting import Fetched
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
@@ -45,23 +44,23 @@ class _TopicConsumer:
         while True:
             with self._engine.lock:
                 found = self._consuming.fetch(wanted, None, partition)
-            if found is None:
+            if not found:
                 delivery, _ = self._consuming.seats[0]
                 check_partition(self._topic, len(delivery.topic.partitions), partition)
                 return []
-            messages = await self._read(*found)
+            messages = await self._read(found)
             for message in messages:
                 self._held[message.partition, message.offset] = message.lease
             if messages:  # else they could not be read, and have failed
                 return messages
 
-    async def _read(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Delivered]:
-        if not self._consuming.must_read_segments(delivery, picks):
-            return self._consuming.messages(delivery, picks)
+    async def _read(self, found: Fetched) -> list[Delivered]:
+        if not self._consuming.must_read_segments(found):
+            return self._consuming.messages(found)
         try:
-            return await self._services.workers.run(partial(self._consuming.messages, delivery, picks))
+            return await self._services.workers.run(partial(self._consuming.messages, found))
         except BaseException:
-            self._consuming.give_back(delivery, picks)
+            self._consuming.give_back(found)
             raise
 
     def ack(self, partition: int, offset: int) -> Commit | None:

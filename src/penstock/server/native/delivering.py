@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.consuming import Consuming
 from penstock.broker.delivered import Delivered, Leased, hold_unseen
-from penstock.broker.waiting import Waiter
+from penstock.broker.waiting import Fetched, Waiter
 from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
@@ -23,6 +23,7 @@ from penstock.server.native.sizes import fitting
 
 if TYPE_CHECKING:
     from penstock.broker.topic_delivery import TopicDelivery
+    from penstock.delivery.leases import Lease
     from penstock.journal import Commit
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
@@ -33,8 +34,6 @@ _PUSH_BYTES = 1 << 20
 _PUSH_MESSAGES = 1000
 _WAITING_MAX = 10_000  # requests of one connection
 _EMPTY = encode(Delivery([]))
-
-Fetched = tuple["TopicDelivery", list[Pick]]
 
 
 class _Packed:
@@ -102,11 +101,11 @@ class Deliverer:
         waiter = Waiter(self.consuming.seats, wanted, visibility_s, partial(self._wake, correlation))
         with self._engine.lock:
             found = self.consuming.fetch(wanted, visibility_s)
-            if found is None and wait_s > 0:
+            if not found and wait_s > 0:
                 if self._connection.waiting >= _WAITING_MAX:
                     raise Overloaded(f"{_WAITING_MAX:,} requests of this connection wait for messages already")
                 self._engine.deliveries.wait(waiter, self.consuming.seats)
-        if found is not None:
+        if found:
             self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
         elif wait_s <= 0:
             self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
@@ -146,8 +145,8 @@ class Deliverer:
             self._stalled[correlation] = Receive(self._number, waiter.max_messages, left_s, waiter.visibility_s)
             return
         self._stop_waiting(waiter)
-        if waiter.picks and waiter.topic is not None:
-            self._pack((waiter.topic, waiter.picks), _REPLY_BYTES, partial(self._reply, correlation))
+        if waiter.found:
+            self._pack(waiter.found, _REPLY_BYTES, partial(self._reply, correlation))
             return
         try:
             with self._engine.lock:
@@ -155,7 +154,7 @@ class Deliverer:
         except PenstockError as error:
             self._connection.refuse(correlation, error)
             return
-        if found is not None:
+        if found:
             self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
         else:
             self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
@@ -202,15 +201,15 @@ class Deliverer:
             try:
                 with self._engine.lock:
                     found = self.consuming.fetch(waiter.max_messages, None)
-                    if found is None:
+                    if not found:
                         self._engine.deliveries.wait(waiter, self.consuming.seats)
             except PenstockError as error:
                 self._give_up_pushing(error)
                 return
-            if found is None:
-                self._pushing = waiter
-            else:
+            if found:
                 self._push(found)
+            else:
+                self._pushing = waiter
 
     def _wake_push(self) -> None:
         with contextlib.suppress(RuntimeError):
@@ -224,14 +223,15 @@ class Deliverer:
             self._give_up(waiter)  # it is fetched again when the client listens
             return
         self._stop_waiting(waiter)
-        if waiter.picks and waiter.topic is not None:
-            self._push((waiter.topic, waiter.picks))
+        if waiter.found:
+            self._push(waiter.found)
         self.push()
 
     def _push(self, found: Fetched) -> None:
         self._packing = True
-        for pick in found[1]:
-            hold_unseen(pick.lease, Offsets(pick.offsets))
+        for _, picks in found:
+            for pick in picks:
+                hold_unseen(pick.lease, Offsets(pick.offsets))
         self._pack(found, _PUSH_BYTES, self._send)
 
     def _send(self, packed: _Packed, error: BaseException | None) -> None:
@@ -295,10 +295,10 @@ class Deliverer:
             then(packed, None)
 
         def stop(error: BaseException) -> None:
-            self.consuming.give_back(*found)
+            self.consuming.give_back(found)
             then(_Packed(), error)
 
-        if self.consuming.must_read_segments(*found):
+        if self.consuming.must_read_segments(found):
             self._connection.in_thread(partial(self._read, found, limit_bytes), go_on, stop)
             return
         try:
@@ -310,17 +310,36 @@ class Deliverer:
 
     def _read(self, found: Fetched, limit_bytes: int) -> _Packed:
         """The columns; what does not fit is given back."""
-        delivery, picks = found
         packed = _Packed()
         left = limit_bytes
-        too_many: list[Pick] = []
-        kept = packed.leased.by_topic.setdefault(delivery.topic.name, [])
+        too_many: Fetched = []
+        for delivery, picks in found:
+            if left <= 0:
+                too_many.append((delivery, picks))
+            else:
+                left = self._read_topic(delivery, picks, left, packed, too_many)
+        if packed.leased.count:
+            self._message_bytes += 0.5 * ((limit_bytes - left) / packed.leased.count - self._message_bytes)
+        if too_many:
+            self.consuming.give_back(too_many)
+        if self._autoack and packed.rows:
+            packed.commit, lost = self.consuming.ack(packed.leased)
+            if lost is not None:
+                raise lost
+        return packed
+
+    def _read_topic(
+        self, delivery: TopicDelivery, picks: list[Pick], left: int, packed: _Packed, too_many: Fetched
+    ) -> int:
+        """Pack what was leased of one topic, as far as it fits; how many bytes are left after it."""
+        kept: list[tuple[Lease, Offsets]] = []
+        rest: list[Pick] = []
         for pick in picks:
             lease = pick.lease
             for offsets, timestamps_us, batch in self.consuming.rows(delivery, lease, pick.offsets):
                 count = max(fitting(batch, left), 0 if packed.rows else 1)
                 if count < len(offsets):
-                    too_many.append(Pick(lease, pick.lane, Offsets(offsets[count:])))
+                    rest.append(Pick(lease, pick.lane, Offsets(offsets[count:])))
                     left = 0
                     if not count:
                         continue
@@ -334,15 +353,11 @@ class Deliverer:
                 left -= len(rows.payload)
                 if self._autoack:
                     kept.append((lease, Offsets(offsets)))
-        if packed.leased.count:
-            self._message_bytes += 0.5 * ((limit_bytes - left) / packed.leased.count - self._message_bytes)
-        if too_many:
-            self.consuming.give_back(delivery, too_many)
-        if self._autoack and packed.rows:
-            packed.commit, lost = self.consuming.ack(packed.leased)
-            if lost is not None:
-                raise lost
-        return packed
+        if kept:
+            packed.leased.by_topic[delivery.topic.name] = kept
+        if rest:
+            too_many.append((delivery, rest))
+        return left
 
     def _stop_waiting(self, waiter: Waiter) -> None:
         with self._engine.lock:
@@ -351,8 +366,8 @@ class Deliverer:
     def _give_up(self, waiter: Waiter) -> None:
         """Wait no longer; what came at the last moment goes back."""
         self._stop_waiting(waiter)
-        if waiter.topic is not None:
-            self.consuming.give_back(waiter.topic, waiter.picks)
+        if waiter.found:
+            self.consuming.give_back(waiter.found)
 
     def close(self) -> Commit | None:
         """Give back what is held, and leave the group."""
