@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.broker import settling
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.settling import Settler
@@ -176,3 +177,42 @@ def test_a_rotten_block_keeps_nobody_else_from_being_settled(
     assert offsets(engine, "healthy-0") == list(range(15))
     assert len(engine.topic("healthy-1").partitions[0].messages) == 0
     assert len(engine.journal.files) == 1
+
+
+def test_settling_now_makes_no_file_for_each_of_very_many_tiny_topics(
+    engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_TINY_FILES_MAX", 20)
+    storage = MemoryStorage()
+    engine = engine_on(storage)
+    for n in range(30):
+        publish(engine, f"tiny-{n}", b"x", b"y")
+    publish(engine, "large", bytes(100_000))
+    settler = Settler(engine)
+    for _ in range(12):  # the files that this seals are cleaned, and do not pile up
+        settler.settle(everything=True)
+        publish(engine, "large", bytes(100_000))
+    assert {name.split("/")[1] for name in segments(storage)} == {"large"}
+    assert len(engine.journal.sealed_files()) <= 1
+    again = engine_on_again(engine, storage, engine_on)
+    assert [offsets(again, f"tiny-{n}") for n in range(30)] == [[0, 1]] * 30
+
+
+def test_settling_now_makes_files_of_tiny_topics_that_are_few_or_old(
+    engine_on: EngineOn, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_TINY_FILES_MAX", 20)
+    storage = MemoryStorage()
+    engine = engine_on(storage, settle_after="1h")
+    for n in range(10):
+        publish(engine, f"old-{n}", b"x")
+    Settler(engine).settle(everything=True)
+    assert len(segments(storage)) == 10
+    for n in range(10):
+        publish(engine, f"old-{n}", b"y")
+    clock.advance(7200)
+    for n in range(30):
+        publish(engine, f"new-{n}", b"x")
+    Settler(engine).settle(everything=True)
+    assert len(segments(storage)) == 20
+    assert {name.split("/")[1] for name in segments(storage)} == {f"old-{n}" for n in range(10)}

@@ -306,8 +306,8 @@ def test_the_position_of_a_checkpoint_moves_with_the_state_and_not_with_the_disk
 
 
 def test_a_file_that_is_just_not_cleanable_has_logs_to_settle(engine_on: EngineOn) -> None:
-    engine = engine_on(MemoryStorage())
-    publish(engine, bytes(1000))
+    engine = engine_on(MemoryStorage(), journal_file_bytes="64KiB")
+    publish(engine, bytes(70_000))
     engine.journal.seal()
     (file,) = engine.journal.sealed_files()
     for short_of_cleanable in range(1, 40):

@@ -1,9 +1,10 @@
 """Settling: from the journal into Parquet segments (docs/decisions/0003 has the why of the rules).
 
 1. A log with at least `segment_min_bytes` in the journal, or with anything older than `settle_after`, becomes
-   a segment. So do all, when asked to settle now.
-2. A sealed journal file of which at most a quarter is still needed is cleaned: what is needed is carried, as
-   it is, to the end of the journal, and the file is used again.
+   a segment. So do all when asked to settle now, except that tiny logs stay where they are if there are very
+   many of them: each would take a file and directories of its own.
+2. A sealed journal file that needs at most a quarter of `journal_file_bytes` is cleaned: what is needed is
+   carried, as it is, to the end of the journal, and the file is used again.
 3. With more than `journal_files_max` sealed files left, logs of the oldest are settled, largest first,
    until rule 2 applies to it.
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock")
 _LOGS_AT_ONCE = 64
+_TINY_BYTES = 64 << 10
+_TINY_FILES_MAX = 1000  # that one call to settle now makes
 _CARRY_BYTES = 1 << 20
 
 
@@ -50,18 +53,18 @@ class Settler:
         self.blocks_carried = 0
 
     def settle(self, everything: bool = False) -> None:
-        """One pass over the sealed files; with `everything`, all that is committed becomes segments."""
+        """One pass over the sealed files; with `everything`, also over what is not sealed yet."""
         engine = self._engine
         with engine.upkeep_lock:
             if engine.closed:
                 raise BrokerClosed("the broker is closed")
             engine.journal.flush()
-            if everything or self._is_old():
+            if (everything and self._wanted_logs()) or self._is_old():
                 engine.journal.seal()
             started_s = engine.clock.monotonic_s()
             before = self.segments_written
             carried = self.blocks_carried
-            self._write_segments(self._due_logs(everything))
+            self._write_segments(self._wanted_logs() if everything else self._due_logs())
             while (file := self._crowded_file()) is not None:
                 needed_bytes = file.live_bytes
                 self._write_segments(self._largest_logs(file))
@@ -94,19 +97,30 @@ class Settler:
 
     # Rule 1.
 
-    def _due_logs(self, everything: bool) -> list[Log]:
-        engine, config = self._engine, self._engine.config
-        limit_us = engine.clock.wall_us() - round(config.settle_after * 1_000_000)
-        with engine.lock:
-            owners = set().union(*(file.owners for file in engine.journal.sealed_files()))
-        due: list[Log] = []
-        for log in cast("set[Log]", owners):
-            with engine.lock:
-                if len(log) and (
-                    everything or log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us
-                ):
-                    due.append(log)
-        return due
+    def _due_logs(self) -> list[Log]:
+        """What must not wait any longer, of the sealed files."""
+        with self._engine.lock:
+            files = self._engine.journal.sealed_files()
+        return [log for log in self._logs_in(files) if self._is_due(log)]
+
+    def _wanted_logs(self) -> list[Log]:
+        """What becomes segments when it is asked for: all logs, or all that are due or not tiny."""
+        with self._engine.lock:
+            files = list(self._engine.journal.files.values())
+        logs = self._logs_in(files)
+        tiny = {log for log in logs if log.live_bytes < _TINY_BYTES and not self._is_due(log)}
+        return logs if len(tiny) <= _TINY_FILES_MAX else [log for log in logs if log not in tiny]
+
+    def _logs_in(self, files: list[JournalFile]) -> list[Log]:
+        with self._engine.lock:
+            owners = cast("set[Log]", set().union(*(file.owners for file in files)))
+            return [log for log in owners if len(log)]
+
+    def _is_due(self, log: Log) -> bool:
+        config = self._engine.config
+        limit_us = self._engine.clock.wall_us() - round(config.settle_after * 1_000_000)
+        with self._engine.lock:
+            return len(log) > 0 and (log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
 
     def _write_segments(self, logs: list[Log]) -> None:
         """Write what the logs have in the journal, many files with few syncs of directories."""
@@ -193,7 +207,9 @@ class Settler:
     def _crowded_file(self) -> JournalFile | None:
         """The oldest file, when there are too many that cannot be cleaned."""
         with self._engine.lock:
-            kept = [file for file in self._engine.journal.sealed_files() if not _is_cleanable(file, file.live_bytes)]
+            kept = [
+                file for file in self._engine.journal.sealed_files() if not self._is_cleanable(file, file.live_bytes)
+            ]
         return kept[0] if len(kept) > self._engine.config.journal_files_max else None
 
     def _largest_logs(self, file: JournalFile) -> list[Log]:
@@ -203,7 +219,7 @@ class Settler:
         with self._engine.lock:
             owners = [cast("Log", owner) for owner in file.owners]
         for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
-            if _is_cleanable(file, left):
+            if self._is_cleanable(file, left):
                 break
             with self._engine.lock:
                 inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
@@ -216,7 +232,7 @@ class Settler:
         """Write what is still needed of cleanable files again, in groups of about a megabyte."""
         engine = self._engine
         with engine.lock:
-            files = [f for f in engine.journal.sealed_files() if f.live_bytes and _is_cleanable(f, f.live_bytes)]
+            files = [f for f in engine.journal.sealed_files() if f.live_bytes and self._is_cleanable(f, f.live_bytes)]
         for file in files:
             size = 0
             commit: Commit | None = None
@@ -242,6 +258,6 @@ class Settler:
             if commit is not None:
                 engine.journal.wait(commit)
 
-
-def _is_cleanable(file: JournalFile, live_bytes: int) -> bool:
-    return live_bytes * 4 <= file.end - FILE_HEADER_BYTES
+    def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
+        """Whether little enough of it is needed; one that was sealed early counts as if it were full."""
+        return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._engine.config.journal_file_bytes)

@@ -228,7 +228,7 @@ class Client(ClientStaging, ClientAdministration):
         self._loop.wait(self._client.delete_topic(name))
 
     def settle(self) -> None:
-        """Turn everything that is in the journal into Parquet segments now."""
+        """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""
         self._loop.wait(self._client.settle())
 
     def retain(self) -> int:
