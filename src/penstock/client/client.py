@@ -148,6 +148,7 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
             pass  # whoever waits for what was not sent hears of it from the link
         finally:
             await self.link.close()
+            self._parts[1].close()
 
     # Publishing.
 

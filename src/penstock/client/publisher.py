@@ -1,4 +1,9 @@
-"""Publishing through a link: messages that come one by one go out together, and nothing is published twice."""
+"""Publishing through a link: messages that come one by one go out together, and nothing is published twice.
+
+What was gathered here is one request only because that is faster: where the server refuses it as a whole, its messages
+are sent again in halves, one request of the topic at a time, so that each is taken or refused for itself and they keep
+their order. Where not even one more has room (`Overloaded`), they wait for it, as long as the client's timeout.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from typing import Protocol
 
 from penstock.client.link import Link
 from penstock.model.batch import Batch
-from penstock.model.errors import InvalidArgument, PenstockError, TopicNotFound
+from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded, PenstockError, TopicNotFound
 from penstock.model.intake import check_messages, check_producer
 from penstock.model.message import Message, MessageId, MessageIds
 from penstock.protocol.frames import Command
@@ -25,6 +30,7 @@ _WAITING_MAX = 100_000  # messages that wait to be sent
 _WAITING_BYTES_MAX = 64 << 20
 _LARGE_BYTES = 1 << 20
 _MESSAGE_BYTES = 64
+_PAUSE_S, _PAUSE_S_MAX = 0.02, 0.5
 _DATA = (bytes, str, bytearray, memoryview)
 
 Outcome = Callable[[MessageIds | None, PenstockError | None], None]
@@ -58,6 +64,41 @@ class _Gathering:
         self.size_bytes = 0
         self.timer: asyncio.Handle | None = None
 
+    def halves(self) -> list[_Gathering]:
+        """Two of half the size, in order."""
+        middle = len(self.messages) // 2
+        found = []
+        for part in (slice(middle), slice(middle, None)):
+            half = _Gathering()
+            half.messages, half.reports = self.messages[part], self.reports[part]
+            half.size_bytes = sum(map(size_of, half.messages))
+            found.append(half)
+        return found
+
+    def tell(self, ids: MessageIds | None, error: PenstockError | None) -> None:
+        """Report where they are, or why they are not published."""
+        if ids is None:
+            for report in self.reports:
+                with contextlib.suppress(InvalidStateError):  # nobody waits any more
+                    if not report.done():
+                        report.set_exception(error or PenstockError("no reply"))
+            return
+        for report, identity in zip(self.reports, ids, strict=True):
+            with contextlib.suppress(InvalidStateError):
+                if not report.done():
+                    report.set_result(identity)
+
+
+class _Divided:
+    """Messages of one topic that are sent in parts, one request after the other."""
+
+    __slots__ = ("parts", "pause_s", "until_s")
+
+    def __init__(self, until_s: float) -> None:
+        self.parts: deque[_Gathering] = deque()
+        self.pause_s = _PAUSE_S
+        self.until_s = until_s  # how long they wait for room
+
 
 class Publisher:
     """Numbers every request of one producer, so that a repeated one is recognised by the server."""
@@ -70,6 +111,7 @@ class Publisher:
         self._sequence = 0
         self._gathering: dict[tuple[str, bool], _Gathering] = {}
         self._full: deque[tuple[str, _Gathering]] = deque()  # wait for earlier requests to be answered
+        self._divided: dict[str, _Divided] = {}  # topics that refused a whole request
         self._waiting = self._waiting_bytes = 0  # messages that were not sent yet
         self._under_way: dict[int, tuple[Sequence[Awaited], int]] = {}  # requests: who waits, and their size
         self._under_way_bytes = 0
@@ -136,6 +178,8 @@ class Publisher:
             self._send_gathered(kind)
         waiting = [report for reports, _ in self._under_way.values() for report in reports]
         waiting += [report for _, gathering in self._full for report in gathering.reports]
+        parts = [part for divided in self._divided.values() for part in divided.parts]
+        waiting += [report for part in parts for report in part.reports]
         while waiting:
             if waiting[-1].done():
                 waiting.pop()
@@ -195,43 +239,103 @@ class Publisher:
             self._send_all(*self._full.popleft())
 
     def _send_all(self, topic: str, gathering: _Gathering) -> None:
-        self._waiting -= len(gathering.messages)
-        self._waiting_bytes -= gathering.size_bytes
-        self._send(topic, gathering.messages, gathering.reports)
-
-    def _send(self, topic: str, messages: list[Message], reports: list[Report]) -> None:
-        on_outcome = partial(self._published, topic, messages, reports)
+        divided = self._divided.get(topic)
+        if divided is not None:
+            divided.parts.append(gathering)  # behind what is sent in parts
+            return
+        self._sent(gathering)
+        on_outcome = partial(self._published, topic, gathering)
         try:
-            self._request(topic, messages, reports, on_outcome)
+            self._request(topic, gathering.messages, gathering.reports, on_outcome)
         except PenstockError as error:
             on_outcome(None, error)
 
+    def _sent(self, gathering: _Gathering) -> None:
+        self._waiting -= len(gathering.messages)
+        self._waiting_bytes -= gathering.size_bytes
+
     def _published(
-        self,
-        topic: str,
-        messages: list[Message],
-        reports: list[Report],
-        ids: MessageIds | None,
-        error: PenstockError | None,
+        self, topic: str, gathering: _Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> None:
-        if ids is not None:
-            for report, identity in zip(reports, ids, strict=True):
-                with contextlib.suppress(InvalidStateError):  # nobody waits any more
-                    if not report.done():
-                        report.set_result(identity)
-        elif isinstance(error, InvalidArgument | TopicNotFound) and len(messages) > 1:
-            for message, report in zip(messages, reports, strict=True):  # nothing was published: find out whose fault
-                alone = _Gathering()
-                alone.messages, alone.reports, alone.size_bytes = [message], [report], size_of(message)
-                self._waiting += 1
-                self._waiting_bytes += alone.size_bytes
-                self._full.append((topic, alone))
-            self._send_full()
+        if not _is_divisible(gathering, error):
+            gathering.tell(ids, error)
+            return
+        divided = self._divided.get(topic)
+        if divided is not None:
+            self._divide(gathering, divided.parts.append)
+            return
+        divided = self._divided[topic] = _Divided(self._link.loop.time() + self._link.timeout_s)
+        self._divide(gathering, divided.parts.append)
+        self._send_parts(topic)
+
+    # What is sent in parts.
+
+    def _divide(self, gathering: _Gathering, add: Callable[[_Gathering], None], *, backwards: bool = False) -> None:
+        halves = gathering.halves()
+        for half in reversed(halves) if backwards else halves:
+            self._waiting += len(half.messages)
+            self._waiting_bytes += half.size_bytes
+            add(half)
+
+    def _send_parts(self, topic: str) -> None:
+        """Send the next part, if there is one."""
+        divided = self._divided[topic]
+        while divided.parts:
+            part = divided.parts.popleft()
+            self._sent(part)
+            try:
+                self._request(topic, part.messages, part.reports, partial(self._part_published, topic, part))
+            except PenstockError as error:
+                self._note_part(divided, part, None, error)
+            else:
+                return
+        del self._divided[topic]
+
+    def _part_published(
+        self, topic: str, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
+    ) -> None:
+        divided = self._divided[topic]
+        if self._note_part(divided, part, ids, error):
+            self._send_parts(topic)
         else:
-            for report in reports:
-                with contextlib.suppress(InvalidStateError):
-                    if not report.done():
-                        report.set_exception(error or PenstockError("no reply"))
+            self._link.loop.call_later(divided.pause_s, self._send_parts, topic)
+            divided.pause_s = min(_PAUSE_S_MAX, divided.pause_s * 2)
+
+    def _note_part(
+        self, divided: _Divided, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
+    ) -> bool:
+        """What became of a part; whether the next one can be sent at once."""
+        now_s = self._link.loop.time()
+        if ids is not None:
+            divided.until_s, divided.pause_s = now_s + self._link.timeout_s, _PAUSE_S
+        if _is_divisible(part, error):
+            self._divide(part, divided.parts.appendleft, backwards=True)
+        elif isinstance(error, Overloaded) and now_s < divided.until_s:
+            self._waiting += 1
+            self._waiting_bytes += part.size_bytes
+            divided.parts.appendleft(part)
+            return False
+        else:
+            part.tell(ids, error)
+            if isinstance(error, Overloaded):  # then the others have no room either
+                self._give_up(divided, error)
+        return True
+
+    def _give_up(self, divided: _Divided, error: PenstockError) -> None:
+        while divided.parts:
+            part = divided.parts.popleft()
+            self._sent(part)
+            part.tell(None, error)
+
+    def close(self) -> None:
+        """Nothing is sent any more: whoever waits hears of it."""
+        for divided in self._divided.values():
+            self._give_up(divided, BrokerClosed("the client was closed before it was published"))
+
+
+def _is_divisible(gathering: _Gathering, error: PenstockError | None) -> bool:
+    """Whether nothing of it was published, and part of it may be."""
+    return isinstance(error, InvalidArgument | TopicNotFound | Overloaded) and len(gathering.messages) > 1
 
 
 def size_of(message: Message) -> int:
