@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.errors import DirectoryLocked
+from penstock.model.errors import DirectoryLocked, InvalidArgument
+from penstock.segments.info import archived_name, segment_name
 from penstock.storage import File, FileStorage, Storage, put_file, read_file
 from penstock.storage.interface import Buffer
+from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import FaultyStorage, MemoryStorage
 
 
@@ -38,6 +40,33 @@ def file(storage: Storage) -> Iterator[File]:
 
 def content(file: File) -> bytes:
     return file.read(0, file.size())
+
+
+# Names.
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../out", "/tmp/out", "..", "a/..", "a\0b"])
+def test_H4_a_name_that_leads_out_of_its_directory_is_refused(tmp_path: Path, name: str) -> None:
+    files, memory = FileStorage(tmp_path / "data"), MemoryStorage()
+    read_only, archive = ReadOnlyStorage(tmp_path / "data"), FileStorage(tmp_path).elsewhere("data")
+    for storage in (files, memory):
+        storage.create("inside").close()
+    acts: list[Callable[[str], object]] = [
+        *(files.create, files.open, files.remove, files.list, files.sync_directory, archive.create),
+        *(lambda name: files.rename("inside", name), lambda name: files.rename(name, "inside")),
+        *(memory.create, lambda name: memory.rename("inside", name), read_only.open, read_only.list),
+    ]
+    for act in acts:
+        with pytest.raises(PermissionError, match="leads out"):
+            act(name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a/b", "../../t", "a\0", "x" * 201])
+def test_H4_a_segment_has_no_path_below_a_topic_that_is_none(name: str) -> None:
+    for make in (segment_name, archived_name):
+        with pytest.raises(InvalidArgument, match="not a topic name"):
+            make(name, "messages", 0, 0)
 
 
 # Files.

@@ -15,7 +15,7 @@ from penstock.model.batch import TAGS, Batch, Origin
 from penstock.model.events import Event, encode_events, merge_acks, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
-from penstock.model.names import NORMAL
+from penstock.model.names import NORMAL, stored_topic_name
 
 Content = tuple[int, int, int, int]
 """What the index knows of the content of a block: flags, priority, low, high (see `BlockRef`)."""
@@ -223,7 +223,14 @@ class TopicRecord(msgspec.Struct, array_like=True):
 
 
 _encode_record = msgspec.msgpack.Encoder().encode
-decode_topic_record = msgspec.msgpack.Decoder(TopicRecord).decode
+_decode_topic_record = msgspec.msgpack.Decoder(TopicRecord).decode
+
+
+def decode_topic_record(topic_id: int, body: bytes) -> TopicRecord:
+    """The change of a topic as it was written, under a name that a topic may have."""
+    record = _decode_topic_record(body)
+    record.name = stored_topic_name(record.name, topic_id)
+    return record
 
 
 class TopicBlock:

@@ -7,6 +7,7 @@ the other: a rotten bit in one leaves the other, and journal files go only when 
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 import msgspec
 from google_crc32c import value as crc32c
@@ -18,12 +19,14 @@ from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.model.config import TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
 from penstock.model.message import IdRun
+from penstock.model.names import stored_topic_name
 from penstock.segments import SegmentInfo
-from penstock.storage import Storage, put_file, read_file
+from penstock.storage import Storage, is_inside, put_file, read_file
 
 MAGIC = b"PENCHECK"
 COPIES = ("checkpoint-a", "checkpoint-b")
 VERSION = 1
+_log = logging.getLogger("penstock")
 
 
 class LogState(msgspec.Struct, array_like=True, gc=False):
@@ -113,7 +116,24 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         checkpoint = _decode(data[start:])
     except msgspec.MsgspecError:
         return None
-    return checkpoint if checkpoint.version == VERSION else None
+    if checkpoint.version != VERSION:
+        return None
+    _mend_names(checkpoint)
+    return checkpoint
+
+
+def _mend_names(checkpoint: Checkpoint) -> None:
+    """Let no name lead out of the directory: an earlier version could be made to write such a topic (H4)."""
+    for topic in checkpoint.topics:
+        name = stored_topic_name(topic.name, topic.id)
+        if name == topic.name:
+            continue
+        _log.error("the topic %r is called %s from now on: it has no name that a topic may have", topic.name, name)
+        topic.name = name
+        for log in (*topic.messages, *topic.events):
+            if log is not None:
+                log.segments = []  # they are not in this directory
+    checkpoint.doomed = [name for name in checkpoint.doomed if is_inside(name)]
 
 
 def topic_state(topic: Topic) -> TopicState:

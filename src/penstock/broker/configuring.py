@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.blocks import TopicBlock, TopicRecord
-from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
-from penstock.model.names import check_topic_name
-from penstock.model.schedules import SCHEDULES
+from penstock.model.errors import BrokerClosed, TopicNotFound
+from penstock.model.schedules import check_open_topic
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 
 def configure_topic(engine: Engine, name: str, options: Mapping[str, object]) -> Commit | None:
     """Change options of a topic; what to wait for, or None where they are as asked for already."""
-    if check_topic_name(name) == SCHEDULES:
-        raise InvalidArgument(f"the topic {name} is the broker's own: its options cannot be changed")
+    check_open_topic(name)
     now_us = engine.clock.wall_us()
     with engine.lock:
         if engine.closed:

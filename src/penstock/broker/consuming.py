@@ -20,8 +20,9 @@ from penstock.journal import Commit
 from penstock.model.batch import select
 from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, PenstockError
 from penstock.model.message import MessageId
-from penstock.model.names import check_group_name, check_topic_name
+from penstock.model.names import check_group_name
 from penstock.model.options import duration, whole
+from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration, Time, due_time_us, parse_duration
 from penstock.segments.window import Rows
 
@@ -57,7 +58,7 @@ class Consuming(Generic[Message]):
         self._class = message_class
         self._owner = owner
         names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
-        if not names or len({check_topic_name(name) for name in names}) < len(names):
+        if not names or len({check_open_topic(name) for name in names}) < len(names):
             raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
         if mode not in ("shared", "assigned"):
             raise InvalidArgument(f"{mode!r} is not a mode: give 'shared' or 'assigned'")

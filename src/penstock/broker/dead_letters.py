@@ -24,6 +24,7 @@ from penstock.model.letters import CauseReport, DeadLetter, DeadLetterCause, Red
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.pace import Pace
+from penstock.model.schedules import check_open_topic
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
 
@@ -172,7 +173,8 @@ def redrive(
 ) -> RedriveReport:
     """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle."""
     report = RedriveReport(dry_run=dry_run)
-    if to is not None and dead_letters_topic(topic_name) == check_topic_name(to):
+    letters_topic = dead_letters_topic(topic_name)
+    if letters_topic == check_open_topic(letters_topic.removesuffix(DEAD_LETTERS) if to is None else to):
         raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
     pace = Pace(None if dry_run else rate, time.monotonic())
     # What dies again meanwhile comes behind this end: one call does not go round in circles.

@@ -13,7 +13,7 @@ from penstock.broker.reading import LogReader
 from penstock.model.errors import InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
-from penstock.model.schedules import DelayedMessage
+from penstock.model.schedules import DelayedMessage, check_open_topic
 from penstock.model.units import Duration, Time, due_time_us, to_datetime
 from penstock.segments.window import Window
 
@@ -67,6 +67,7 @@ def find_delayed(engine: Engine, identity: MessageId) -> DelayedMessage:
 
 def cancel_delayed(engine: Engine, identity: MessageId) -> bool:
     """Withdraw a delayed message: True if and only if nobody ever gets it."""
+    check_open_topic(identity.topic)
     delivery, message = _find(engine, identity)
     with engine.lock:
         due_us = _hold(engine, delivery, message)
@@ -85,6 +86,7 @@ def reschedule_delayed(
     engine: Engine, identity: MessageId, delay: Duration | None, deliver_at: Time | None
 ) -> datetime | None:
     """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
+    check_open_topic(identity.topic)
     delivery, message = _find(engine, identity)
     now_us = engine.clock.wall_us()
     if delay is None and deliver_at is None:

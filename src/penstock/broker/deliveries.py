@@ -23,6 +23,7 @@ from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
+from penstock.model.schedules import check_open_topic
 from penstock.model.units import Time, parse_time_us
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Deliveries:
         settings: list[GroupSettings],
         left_out: Sequence[Offsets] = (),
     ) -> None:
+        check_open_topic(topic.name)
         now_us = self._engine.clock.wall_us()
         with self._engine.lock:
             events = []
@@ -194,7 +196,7 @@ class Deliveries:
 
     def seek(self, topic_name: str, group: str, offsets: dict[int, int]) -> None:
         """Move a group: everything from these offsets on is to be done again, everything before is done."""
-        delivery = self.find_group(topic_name, group)
+        delivery = self.find_group(check_open_topic(topic_name), group)
         with self._engine.lock:
             for number in offsets:
                 delivery.desk(group).group.pause(number)
@@ -202,6 +204,7 @@ class Deliveries:
         self._engine.journal.wait(commit)
 
     def _move(self, topic: Topic, group: str, offsets: Mapping[int, int]) -> Commit:
+        check_open_topic(topic.name)
         now_us = self._engine.clock.wall_us()
         events = []
         for number, offset in sorted(offsets.items()):

@@ -17,6 +17,7 @@ from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded
 from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
+from penstock.model.schedules import SCHEDULES
 
 _NO_PRODUCERS = ProducerHistories()
 
@@ -43,7 +44,7 @@ class Publishing(Writing):
         with self.lock:
             self._check_writable(size_bytes, now_us)
             topic = self.catalog.by_name.get(topic_name)
-            if topic is None or topic.deleting or partition is not None:
+            if topic is None or topic.deleting or topic.reserved or partition is not None:
                 topic = self._topic_to_publish(topic_name, (partition,), now_us)
             if single.deliver_at_us or topic.config.max_backlog is not None:
                 check_flow(topic, 1, single.deliver_at_us, now_us)
@@ -76,7 +77,7 @@ class Publishing(Writing):
         size_bytes = sum([len(single.value) for single in singles]) + MESSAGE_BYTES * len(singles)
         with self.lock:
             topic = self.catalog.by_name.get(topic_name)
-            if topic is None or topic.deleting:
+            if topic is None or topic.deleting or topic.reserved:
                 return None
             if (topic.producers or _NO_PRODUCERS).has_any(origins):
                 return None
@@ -171,11 +172,18 @@ class Publishing(Writing):
         return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
 
     def append_internal(self, topic_name: str, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
-        """Publish what the broker itself has to say; under the state lock, with no limit but the disk's."""
+        """Publish for clients what the broker makes itself; under the state lock, with no limit but the disk's."""
         self.journal.check_alive()
-        if topic_name not in self.catalog.by_name:
-            self._create(topic_name, self._default_config(topic_name), now_us)
-        topic = self._topic_to_publish(topic_name, (), now_us)
+        return self._append_unlimited(self._topic_to_publish(topic_name, (), now_us), batch, now_us)
+
+    def append_schedules(self, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
+        """As `append_internal`, to the broker's own topic of schedules: this is the only way in."""
+        self.journal.check_alive()
+        if SCHEDULES not in self.catalog.by_name:
+            self._create(SCHEDULES, self._default_config(SCHEDULES), now_us)
+        return self._append_unlimited(self.catalog.by_name[SCHEDULES], batch, now_us)
+
+    def _append_unlimited(self, topic: Topic, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
         size_bytes = sum(map(len, batch.values)) + MESSAGE_BYTES * len(batch)
         return self._append_routed(topic, Intake(batch, None, size_bytes), topic.next_partition(), now_us)
 

@@ -23,7 +23,7 @@ from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events, span_of
 from penstock.model.info import RecoveryReport
 from penstock.model.message import IdRun
-from penstock.model.names import NORMAL
+from penstock.model.names import NORMAL, recovered_name
 from penstock.segments import segment_name
 from penstock.storage import Storage, read_file
 
@@ -192,7 +192,7 @@ class _Replay:
                 partition.apply(event)
 
     def _topic_change(self, entry: BlockEntry, body: bytes) -> None:
-        catalog, record = self._state.catalog, decode_topic_record(body)
+        catalog, record = self._state.catalog, decode_topic_record(entry.topic, body)
         topic = catalog.by_id.get(entry.topic)
         if record.config is None:
             self._deleted.add(entry.topic)
@@ -213,7 +213,7 @@ class _Replay:
         """The topic of a block that nothing else speaks of: a repair lost its beginning; keep what is left."""
         if entry.topic < self._checkpoint.next_topic_id or entry.topic in self._deleted:
             return None
-        topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig())
+        topic = Topic(entry.topic, recovered_name(entry.topic), TopicConfig())
         topic.committed = True
         self._state.catalog.add(topic)
         return topic

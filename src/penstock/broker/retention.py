@@ -15,9 +15,9 @@ from penstock.broker.groups import positions_of
 from penstock.broker.routing import check_partition
 from penstock.broker.topics import Log, Topic, first_offset
 from penstock.delivery.offsets import from_range
-from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
+from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.events import Event, EventKind
-from penstock.model.schedules import SCHEDULES
+from penstock.model.schedules import check_open_topic
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.storage import put_file, read_file
 
@@ -65,9 +65,7 @@ def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[i
         if engine.closed:
             raise BrokerClosed("the broker is closed")
         with engine.lock:
-            topic = engine.topic(name)
-            if name == SCHEDULES:
-                raise InvalidArgument(f"the topic {name} is the broker's own, and nothing of it is trimmed")
+            topic = engine.topic(check_open_topic(name))
             ends, event_ends = (_ends(topic, given) for given in (before, {} if events is None else events))
         gone = 0
         try:

@@ -6,7 +6,6 @@ commit: after a crash it has fired or it has not. What was missed while the brok
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import logging
 from array import array
@@ -17,13 +16,15 @@ import msgspec
 from penstock.broker.flow import check_flow
 from penstock.broker.reading import LogReader
 from penstock.delivery.cron import Cron
+from penstock.delivery.offsets import Offsets, written
 from penstock.model.batch import Batch
+from penstock.model.config import GIB, BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument, PenstockError, ScheduleNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.intake import batch_of, check_message
-from penstock.model.message import Message
-from penstock.model.names import check_group_name, check_topic_name
-from penstock.model.schedules import SCHEDULES, Schedule
+from penstock.model.message import Message, StoredMessage
+from penstock.model.names import check_group_name
+from penstock.model.schedules import SCHEDULES, Schedule, check_open_topic
 from penstock.model.units import TIME_US_MAX
 from penstock.segments.window import Window
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.journal import Commit
 
 _TRY_AGAIN_US = 1_000_000
+_BROKEN_US = 60_000_000
+_ANY_SIZE = BrokerConfig(max_value_bytes=GIB, max_key_bytes=GIB, max_headers_bytes=GIB)
 _log = logging.getLogger("penstock")
 
 
@@ -44,7 +47,7 @@ class _Change(NamedTuple):
     """A change of the table that may not be on disk yet."""
 
     name: str
-    before: tuple[Schedule, int] | None
+    before: tuple[Schedule, Offsets] | None
     commit: Commit
     log: Log
     """Where it was written last, and at which offset."""
@@ -61,26 +64,36 @@ class Schedules:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[str, tuple[Schedule, int]] = {}  # with the offset of its message
+        self._known: dict[str, tuple[Schedule, Offsets]] = {}  # with its messages: one, but for what was forged once
         self._alarms: list[tuple[int, str]] = []
         self._changes: list[_Change] = []  # those that may still be refused, in order
 
     def load(self) -> None:
         """Read what is scheduled; without the lock, before anything else."""
-        known: dict[str, tuple[Schedule, int]] = {}
+        known: dict[str, tuple[Schedule, Offsets]] = {}
         topic = self._engine.catalog.by_name.get(SCHEDULES)
         if topic is not None:
             partition = topic.partitions[0]
             try:
                 for message in LogReader(self._engine, partition.messages).messages(Window()):
                     if partition.state is None or message.offset not in partition.state.withdrawn:
-                        with contextlib.suppress(msgspec.MsgspecError):  # somebody published something else there
-                            schedule = _decode(message.value)
-                            known[schedule.name] = (schedule, message.offset)
+                        self._take(known, message)
             except CorruptData as error:  # everything else must go on without them
                 _log.error("schedules are missing: %s", error)
         self._known = known
         self._set_alarms()
+
+    def _take(self, known: dict[str, tuple[Schedule, Offsets]], message: StoredMessage) -> None:
+        """Take in one entry of the topic; what is none is left out, for earlier versions let clients write there."""
+        try:
+            schedule = _check(_decode(message.value))
+        except (msgspec.MsgspecError, PenstockError) as error:
+            _log.error("%s is left out: it is no schedule: %s", message.id, error)
+            return
+        _, offsets = known.get(schedule.name, (None, Offsets()))
+        if offsets:
+            _log.warning("the schedule %s is there more than once: that of %s counts", schedule.name, message.id)
+        known[schedule.name] = (schedule, offsets | Offsets([message.offset]))
 
     def _set_alarms(self) -> None:
         self._alarms = [(schedule.next_us, name) for name, (schedule, _) in self._known.items() if schedule.next_us]
@@ -103,7 +116,7 @@ class Schedules:
         life_us = single.expires_at_us - now_us if single.expires_at_us else 0
         single = msgspec.structs.replace(single, expires_at_us=0)  # each message has a time of its own
         next_us = parsed.next_after_us(now_us)
-        schedule = Schedule(name, cron, zone, check_topic_name(topic), single, next_us=next_us, life_us=life_us)
+        schedule = Schedule(name, cron, zone, check_open_topic(topic), single, next_us=next_us, life_us=life_us)
         return schedule, self._write(schedule)
 
     def pause(self, name: str, paused: bool) -> tuple[Schedule, Commit]:
@@ -137,11 +150,15 @@ class Schedules:
                 self._engine.journal.wake_flusher()
             except PenstockError as error:
                 _log.warning("the schedule %s will be tried again: %s", name, error)
-                heapq.heappush(self._alarms, (now_us + _TRY_AGAIN_US, name))
-                self._known[name] = (
-                    msgspec.structs.replace(schedule, next_us=now_us + _TRY_AGAIN_US),
-                    self._known[name][1],
-                )
+                self._try_again(name, now_us + _TRY_AGAIN_US)
+            except Exception:  # noqa: BLE001 - not even a bug may keep the others waiting
+                _log.exception("the schedule %s failed, and will be tried again", name)
+                self._try_again(name, now_us + _BROKEN_US)
+
+    def _try_again(self, name: str, next_us: int) -> None:
+        schedule, offsets = self._known[name]
+        self._known[name] = (msgspec.structs.replace(schedule, next_us=next_us), offsets)
+        heapq.heappush(self._alarms, (next_us, name))
 
     def next_time_us(self) -> int | None:
         """When the next one fires, or may have to be tried again."""
@@ -163,10 +180,10 @@ class Schedules:
                 if change.before is None:
                     self._known.pop(change.name, None)
                     continue
-                schedule, offset = change.before
+                schedule, offsets = change.before
                 if schedule.next_us and schedule.next_us < again_us:
                     schedule = msgspec.structs.replace(schedule, next_us=again_us)
-                self._known[change.name] = (schedule, offset)
+                self._known[change.name] = (schedule, offsets)
             del self._changes[place:]
             self._set_alarms()
         self._changes = [change for change in self._changes if not change.commit.done]
@@ -191,12 +208,12 @@ class Schedules:
         if schedule.next_us:
             batch.deliver_at = array("q", [schedule.next_us])
         now_us = self._engine.clock.wall_us()
-        ids, commit = self._engine.append_internal(SCHEDULES, batch, now_us)
+        ids, commit = self._engine.append_schedules(batch, now_us)
         assert commit is not None
         log = self._engine.catalog.by_name[SCHEDULES].partitions[0].messages
         before = self._known.get(schedule.name)
         self._changes.append(_Change(schedule.name, before, commit, log, ids[0].offset))
-        self._known[schedule.name] = (schedule, ids[0].offset)
+        self._known[schedule.name] = (schedule, Offsets([ids[0].offset]))
         if schedule.next_us:
             heapq.heappush(self._alarms, (schedule.next_us, schedule.name))
             self._engine.deliveries.wake_timer()
@@ -204,7 +221,8 @@ class Schedules:
 
     def _withdraw(self, name: str) -> Commit:
         topic = self._engine.catalog.by_name[SCHEDULES]
-        event = Event(EventKind.PURGED, self._engine.clock.wall_us(), self._known[name][1], 1)
+        first, count, others = written(self._known[name][1])
+        event = Event(EventKind.PURGED, self._engine.clock.wall_us(), first, count, offsets=others)
         return self._engine.log_events(topic, [(0, event)])
 
     def _find(self, name: str) -> Schedule:
@@ -212,3 +230,18 @@ class Schedules:
         if found is None:
             raise ScheduleNotFound(f"there is no schedule {name!r}")
         return found[0]
+
+
+def _check(schedule: Schedule) -> Schedule:
+    """The schedule itself, if `put` could have made it."""
+    check_group_name(schedule.name, "schedule")
+    check_open_topic(schedule.topic)
+    Cron.parse(schedule.cron, schedule.zone)
+    for time_us in (schedule.next_us, schedule.life_us):
+        if not 0 <= time_us <= TIME_US_MAX:
+            raise InvalidArgument(f"{time_us} µs is no time before the end of the year 9999")
+    single = schedule.message
+    if single.deliver_at_us or single.expires_at_us or single.dedupe_id is not None:
+        raise InvalidArgument("a scheduled message has no time and no dedupe_id of its own")
+    check_message(Message(single.value, single.key, single.headers, single.priority), _ANY_SIZE, 0)
+    return schedule

@@ -35,6 +35,7 @@ from penstock.journal.layout import body_crc
 from penstock.model.batch import decode_payload, decode_tags
 from penstock.model.errors import CorruptData, StorageFailed
 from penstock.model.intake import Intake
+from penstock.model.names import check_stage_name
 from penstock.storage import Storage
 
 DIRECTORY = "staging"
@@ -71,7 +72,8 @@ def name_of(file: str) -> str:
 
 
 def path_of(file: str, ending: str) -> str:
-    """Where the file of a stage is."""
+    """Where the file of a stage is; the name may come from a journal."""
+    check_stage_name(name_of(file))
     return f"{DIRECTORY}/{file}{ending}"
 
 

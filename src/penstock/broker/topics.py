@@ -24,6 +24,7 @@ from penstock.model.config import TopicConfig
 from penstock.model.errors import TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.names import NORMAL, check_topic_name
+from penstock.model.schedules import SCHEDULES
 from penstock.segments import SegmentInfo
 
 if TYPE_CHECKING:
@@ -307,6 +308,7 @@ class Topic:
         "name",
         "partitions",
         "producers",
+        "reserved",
     )
 
     def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
@@ -316,6 +318,7 @@ class Topic:
         self.partitions = [Partition(self, number, first_offset) for number in range(config.partitions)]
         self.dedupe: DedupeWindow | None = None
         self.producers: ProducerHistories | None = None
+        self.reserved = name == SCHEDULES  # the broker's own: clients only read it
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
         self.changing: TopicConfig | None = None  # the newest options that are on the way to the disk

@@ -17,14 +17,13 @@ from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import (
     BrokerClosed,
-    InvalidArgument,
     LimitExceeded,
     TopicExists,
     TopicNotFound,
 )
 from penstock.model.events import Event
 from penstock.model.names import DEAD_LETTERS, check_topic_name
-from penstock.model.schedules import SCHEDULES
+from penstock.model.schedules import SCHEDULES, check_open_topic
 
 if TYPE_CHECKING:
     from penstock.broker.guard import DiskGuard
@@ -73,7 +72,7 @@ class Writing:
 
     def create_topic(self, name: str, options: dict[str, object]) -> Commit:
         """Make a topic by hand, with options of its own."""
-        _check_not_reserved(check_topic_name(name))
+        check_open_topic(name)
         config = TopicConfig.parse(options, self.config.topic_defaults)
         now_us = self.clock.wall_us()
         with self.lock:
@@ -92,7 +91,7 @@ class Writing:
             topic = self.topic(name)
             if topic.deleting:
                 raise TopicNotFound(f"the topic {name!r} is being deleted")
-            _check_not_reserved(name)
+            check_open_topic(name)
             topic.deleting = True
             record = TopicRecord(name, None, topic.offset_floor())
 
@@ -125,8 +124,8 @@ class Writing:
         for partition in asked:
             if partition is not None:
                 check_partition(name, config.partitions, partition)
-        if topic is None:
-            _check_not_reserved(check_topic_name(name))
+        if topic is None or topic.reserved:
+            check_open_topic(name)
         elif topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
         return topic, config
@@ -143,7 +142,7 @@ class Writing:
                 f"{config.partitions} partitions are too many; "
                 f"the limit is {self.config.max_partitions} (max_partitions)"
             )
-        topic = Topic(self.catalog.next_id, name, config, self.catalog.floors.get(name, 0))
+        topic = Topic(self.catalog.next_id, check_topic_name(name), config, self.catalog.floors.get(name, 0))
         record = TopicRecord(name, dataclasses.asdict(config), topic.offset_floor())
         self.catalog.add(topic)
 
@@ -156,7 +155,9 @@ class Writing:
         """The topic, made if it is new, and what to wait for before it can be used; under the state lock."""
         if self.closed:
             raise BrokerClosed("the broker is closed")
-        topic = self._topic_to_publish(name, (), self.clock.wall_us())
+        topic = self.catalog.by_name.get(name)
+        if topic is None or topic.deleting:
+            topic = self._topic_to_publish(name, (), self.clock.wall_us())
         return topic, None if topic.committed else self.journal.latest_commit()
 
     # Events; under the state lock.
@@ -193,8 +194,3 @@ class Writing:
         stays(log.topic.partitions[log.partition].messages, event)
         if log.topic.delivery is not None:
             log.topic.delivery.refused(log.partition, event)
-
-
-def _check_not_reserved(name: str) -> None:
-    if name == SCHEDULES:
-        raise InvalidArgument(f"the topic {name} is the broker's own: schedules are made and removed by their names")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
 from penstock.model.errors import InvalidArgument
 
@@ -19,12 +20,26 @@ Priority = int | str
 
 def check_topic_name(name: object) -> str:
     """The name itself, when it may name a topic."""
-    if isinstance(name, str) and TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+    if _is_topic_name(name):
         return str.__str__(name)
     shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}…"
     raise InvalidArgument(
         f"{shown} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
     )
+
+
+def stored_topic_name(name: str, topic_id: int) -> str:
+    """The name of a topic as a journal or a checkpoint has it; one that is none gives way to its number."""
+    return name if _is_topic_name(name) else recovered_name(topic_id)
+
+
+def recovered_name(topic_id: int) -> str:
+    """What a topic is called whose own name is lost."""
+    return f"recovered-{topic_id}"
+
+
+def _is_topic_name(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def check_group_name(name: object, what: str = "group") -> str:

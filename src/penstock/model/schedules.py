@@ -6,12 +6,24 @@ from datetime import datetime
 
 import msgspec
 
+from penstock.model.errors import InvalidArgument
 from penstock.model.intake import Single
 from penstock.model.message import MessageId
+from penstock.model.names import check_topic_name
 from penstock.model.units import to_datetime
 
 SCHEDULES = "penstock.schedules"
-"""The topic in which a broker keeps its schedules."""
+"""The topic in which a broker keeps its schedules; nobody else writes or consumes there."""
+
+
+def check_open_topic(name: object) -> str:
+    """The name itself, when it may name a topic that is not the broker's own."""
+    checked = check_topic_name(name)
+    if checked == SCHEDULES:
+        raise InvalidArgument(
+            f"the topic {checked} is the broker's own: it can be read; schedules are made and removed by their names"
+        )
+    return checked
 
 
 class DelayedMessage(msgspec.Struct, frozen=True, gc=False):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.names import check_topic_name
+
 
 class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One Parquet file of one log."""
@@ -40,9 +42,9 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def segment_name(topic: str, table: str, partition: int, base: int) -> str:
     """Where a segment lies: `topics/orders/messages/2/00000000000000045678.parquet`."""
-    return f"topics/{topic}/{table}/{partition}/{base:020d}.parquet"
+    return f"topics/{archived_name(topic, table, partition, base)}"
 
 
 def archived_name(topic: str, table: str, partition: int, base: int) -> str:
     """Where it lies below the archive directory."""
-    return f"{topic}/{table}/{partition}/{base:020d}.parquet"
+    return f"{check_topic_name(topic)}/{table}/{partition}/{base:020d}.parquet"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.model.errors import DirectoryLocked
-from penstock.storage.interface import Buffer
+from penstock.storage.interface import Buffer, inside
 
 _BUFFERS_MAX = 1024  # what one pwritev takes (IOV_MAX on Linux)
 _JOIN_BYTES_MAX = 64 * 1024  # below this, copying is cheaper than a long vector
@@ -81,7 +81,7 @@ class FileStorage:
         return str(self._root)
 
     def create(self, name: str) -> OpenFile:
-        path = self._root / name
+        path = self._root / inside(name)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             return OpenFile(os.open(path, flags, 0o644))
@@ -90,23 +90,23 @@ class FileStorage:
             return OpenFile(os.open(path, flags, 0o644))
 
     def open(self, name: str) -> OpenFile:
-        return OpenFile(os.open(self._root / name, os.O_RDWR | os.O_CLOEXEC))
+        return OpenFile(os.open(self._root / inside(name), os.O_RDWR | os.O_CLOEXEC))
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(self._root / old, self._root / new)
+        os.rename(self._root / inside(old), self._root / inside(new))
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._root / name)
+            os.unlink(self._root / inside(name))
 
     def list(self, directory: str) -> list[str]:
         try:
-            return sorted(os.listdir(self._root / directory))
+            return sorted(os.listdir(self._root / inside(directory)))
         except FileNotFoundError:
             return []
 
     def sync_directory(self, directory: str) -> None:
-        _sync_path(self._root / directory)
+        _sync_path(self._root / inside(directory))
 
     def free_bytes(self) -> int:
         status = os.statvfs(self._root)

@@ -1,17 +1,30 @@
 """The storage seam: everything that the journal and the segments ask of a disk.
 
-Names are relative paths with `/`. The interface is as low as the guarantees of a real disk, on purpose:
-a written byte is durable only after `File.sync`, a created, renamed or removed name only after
-`Storage.sync_directory`. So a test can lose exactly what a power cut would lose.
+Names are relative paths with `/`, and none leaves its directory (`inside`). The interface is as low as the guarantees
+of a real disk, on purpose: a written byte is durable only after `File.sync`, a created, renamed or removed name only
+after `Storage.sync_directory`. So a test can lose exactly what a power cut would lose.
 Failures are `OSError`s, as the operating system gives them.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Protocol
 
 Buffer = bytes | memoryview
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name stays in its directory."""
+    return not (name.startswith("/") or "\0" in name or ".." in name.split("/"))
+
+
+def inside(name: str) -> str:
+    """The name itself; one that leads out of its directory is refused, whoever asks (H4)."""
+    if not is_inside(name):
+        raise PermissionError(errno.EACCES, "this name leads out of its directory", name)
+    return name
 
 
 class File(Protocol):

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from penstock.model.errors import DirectoryLocked
 from penstock.storage.files import OpenFile
-from penstock.storage.interface import Buffer
+from penstock.storage.interface import Buffer, inside
 
 
 class ReadOnlyFile(OpenFile):
@@ -66,7 +66,7 @@ class ReadOnlyStorage:
         _refuse(f"{name} is not made")
 
     def open(self, name: str) -> ReadOnlyFile:
-        return ReadOnlyFile(os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC))
+        return ReadOnlyFile(os.open(self._root / inside(name), os.O_RDONLY | os.O_CLOEXEC))
 
     def rename(self, old: str, new: str) -> None:
         _refuse(f"{old} keeps its name")
@@ -76,7 +76,7 @@ class ReadOnlyStorage:
 
     def list(self, directory: str) -> list[str]:
         try:
-            return sorted(os.listdir(self._root / directory))
+            return sorted(os.listdir(self._root / inside(directory)))
         except FileNotFoundError:
             return []
 

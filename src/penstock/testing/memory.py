@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 
 from penstock.model.errors import DirectoryLocked
-from penstock.storage.interface import Buffer
+from penstock.storage.interface import Buffer, inside
 
 
 class MemoryFile:
@@ -50,7 +50,7 @@ class MemoryStorage:
         self._others: dict[str, MemoryStorage] = {}
 
     def create(self, name: str) -> MemoryFile:
-        self.contents[name] = bytearray()
+        self.contents[inside(name)] = bytearray()
         return MemoryFile(self.contents[name])
 
     def open(self, name: str) -> MemoryFile:
@@ -61,7 +61,7 @@ class MemoryStorage:
     def rename(self, old: str, new: str) -> None:
         if old not in self.contents:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
-        self.contents[new] = self.contents.pop(old)
+        self.contents[inside(new)] = self.contents.pop(old)
 
     def remove(self, name: str) -> None:
         self.contents.pop(name, None)

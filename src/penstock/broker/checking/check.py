@@ -29,6 +29,7 @@ from penstock.journal.files import JournalFile
 from penstock.journal.layout import SEQUENCE_MAX, file_name
 from penstock.model.config import TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
+from penstock.model.names import recovered_name
 from penstock.storage import Storage, read_file
 
 Progress = Callable[[str, int, int], None]
@@ -176,7 +177,7 @@ class _Check:
                     self._topic_change(entry, data[position : position + entry.length])
 
     def _topic_change(self, entry: BlockEntry, body: bytes) -> None:
-        record, topic = decode_topic_record(body), self._catalog.by_id.get(entry.topic)
+        record, topic = decode_topic_record(entry.topic, body), self._catalog.by_id.get(entry.topic)
         if record.config is None:
             self._deleted.add(entry.topic)
             if topic is not None:
@@ -194,7 +195,7 @@ class _Check:
         if topic is None:
             if self._is_deleted(entry.topic, checkpoint):
                 return None
-            topic = Topic(entry.topic, f"recovered-{entry.topic}", TopicConfig())
+            topic = Topic(entry.topic, recovered_name(entry.topic), TopicConfig())
             self._catalog.add(topic)
             self.report.notes.append(f"the name of topic number {topic.id} is lost: it is called {topic.name}")
         if entry.partition >= len(topic.partitions):

@@ -16,6 +16,7 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from penstock.model.errors import CorruptData, DirectoryLocked
+from penstock.model.names import check_topic_name
 from penstock.spark.errors import JobFailed
 from penstock.spark.lake.layout import NEW, TABLES, LakeFile
 from penstock.storage import FileStorage
@@ -144,7 +145,7 @@ class LakeWriter:
     """A topic of a lake that one job may change; to be entered, and what was not committed is removed behind it."""
 
     def __init__(self, root: Path, topic: str) -> None:
-        self._root, self._topic = root, topic
+        self._root, self._topic = root, check_topic_name(topic)
         self._storage = FileStorage(root / topic)
         self._lock_fd: int | None = None
         self.state = LakeState(root, topic)

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.model.errors import CorruptData
+from penstock.model.names import check_topic_name
 from penstock.segments.schema import POSITION
 from penstock.segments.window import Window
 from penstock.segments.writer import write_row_groups
@@ -32,7 +33,7 @@ class LogPlace(msgspec.Struct, frozen=True):
     @property
     def topic_root(self) -> Path:
         """Where its topic lies."""
-        return Path(self.root) / self.topic
+        return Path(self.root) / check_topic_name(self.topic)
 
 
 def write_files(
