@@ -170,11 +170,12 @@ def test_a_shown_size_is_a_size_that_can_be_written_and_is_near_the_true_one(cou
         ("2026-01-01T00:00:00Z", NEW_YEAR_US),
         ("2026-01-01T01:00:00+01:00", NEW_YEAR_US),
         ("2026-01-01 00:00:00.000001+00:00", NEW_YEAR_US + 1),
+        ("2026-01-01", NEW_YEAR_US),
         (datetime(2026, 1, 1, tzinfo=UTC), NEW_YEAR_US),
         (datetime(2025, 12, 31, 19, tzinfo=timezone(timedelta(hours=-5))), NEW_YEAR_US),
     ],
 )
-def test_a_time_is_seconds_since_1970_a_datetime_or_iso_text_with_a_zone(written: object, time_us: int) -> None:
+def test_a_time_is_seconds_since_1970_a_datetime_iso_text_with_a_zone_or_a_date(written: object, time_us: int) -> None:
     assert parse_time_us(written) == time_us
 
 
@@ -200,7 +201,9 @@ def test_every_stored_time_goes_to_a_datetime_and_to_text_and_back_to_the_micros
         "yesterday",
         "2026-13-01T00:00:00Z",
         "2026-01-01T00:00:00",
-        "2026-01-01",
+        "2026-02-30",
+        "20260101",
+        "1969-12-31",
         "1969-12-31T23:59:59Z",
         "0001-01-01T00:00:00+12:00",
         datetime(2026, 1, 1),  # noqa: DTZ001 - a time without a zone is the case

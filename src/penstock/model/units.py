@@ -2,8 +2,8 @@
 
 >>> parse_duration("1h30m"), parse_duration(2.5), parse_size("64MiB"), parse_size("10GB")
 (5400.0, 2.5, 67108864, 10000000000)
->>> parse_time_us("2026-01-01T00:00:00Z")
-1767225600000000
+>>> parse_time_us("2026-01-01T00:00:00Z"), parse_time_us("2026-01-01")
+(1767225600000000, 1767225600000000)
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _BYTES = {
     "TiB": 2**40,
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -68,13 +69,13 @@ def parse_size(value: object) -> int:
 
 
 def parse_time_us(value: object) -> int:
-    """Microseconds since 1970, from an aware datetime, epoch seconds, or ISO 8601 text with a zone."""
+    """Microseconds since 1970, from an aware datetime, epoch seconds, ISO 8601 text with a zone, or a date (in UTC)."""
     moment: datetime | None = None
     if isinstance(value, datetime):
         moment = value
     elif isinstance(value, str):
         try:
-            moment = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(f"{value}T00:00Z" if _DATE.fullmatch(value) else value)
         except ValueError:
             moment = None
     elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < TIME_US_MAX // 1_000_000:
@@ -82,7 +83,7 @@ def parse_time_us(value: object) -> int:
     if moment is None or moment.tzinfo is None or not _EPOCH <= moment <= _LAST:
         raise InvalidArgument(
             f"{value!r} is not a point in time: give a datetime with a time zone, seconds since 1970, "
-            "or ISO 8601 text such as '2026-01-31T12:00:00Z'"
+            "or ISO 8601 text such as '2026-01-31T12:00:00Z' or '2026-01-31'"
         )
     return (moment - _EPOCH) // _MICROSECOND
 

@@ -50,6 +50,7 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, Any]] = {
     ("GET", "/v1/groups/{group}/assignment"): ("read", None),
     ("GET", "/v1/overview"): ("read", None),
     ("POST", "/v1/topics/{topic}/publish"): ("publish", _MESSAGE),
+    ("POST", "/goqueue/v1/topics/{topic}/publish"): ("publish", {"value": "AAEC"}),
     ("GET", "/v1/topics/{topic}/messages"): ("read", None),
     ("POST", "/v1/topics/{topic}/messages"): ("publish", {"messages": [_MESSAGE]}),
     ("GET", "/v1/topics/{topic}/stream"): ("consume", None),

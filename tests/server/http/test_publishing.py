@@ -53,6 +53,21 @@ def test_values_may_be_base64(server: HttpRunning) -> None:
     assert [(message.value, message.key) for message in stored(server, "bytes")] == [(raw, raw), (raw, None)]
 
 
+def test_the_request_of_goqueue_has_its_value_in_base64_and_its_key_as_text(server: HttpRunning) -> None:
+    path = "/goqueue/v1/topics/go/publish"
+    reply = server.post(path, {"key": "order-123", "value": "eyJvcmRlcl9pZCI6MTIzfQ==", "delay": "5m"})
+    assert reply["delayed"] and reply["id"] == "go/0/0"
+    server.post(path, {"value": "plain", "encoding": "utf8"})
+    server.post("/v1/topics/go/publish", {"key": "order-123", "value": "eyJvcmRlcl9pZCI6MTIzfQ=="})
+    assert [(message.key, message.value) for message in stored(server, "go")] == [
+        (b"order-123", b'{"order_id":123}'),
+        (None, b"plain"),
+        (b"order-123", b"eyJvcmRlcl9pZCI6MTIzfQ=="),
+    ]
+    refused = server.ask("POST", path, {"value": "two coffees"})
+    assert refused.status == 400 and "is not base64" in refused.json["error"]
+
+
 def test_a_raw_body_is_the_value_and_the_rest_is_in_the_query_and_in_headers(server: HttpRunning) -> None:
     headers = {"Content-Type": "application/octet-stream", "X-Penstock-Header-Source": "web"}
     query = {"key": "ä b", "priority": 3, "delay": 60, "partition": 0}

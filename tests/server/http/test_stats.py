@@ -30,6 +30,7 @@ def test_stats_are_the_status_of_the_broker(server: HttpRunning, topic: str) -> 
     assert (found["broker_id"], found["epoch"], found["version"]) == (status.broker_id, status.epoch, status.version)
     assert (found["topics"], found["frozen"]) == (status.topics, None)
     assert found["recovery"]["messages"] == 0
+    assert server.get("/stats").keys() == found.keys() and server.get("/stats")["broker_id"] == status.broker_id
 
 
 def test_lanes_are_counted_where_they_are_known(tmp_path: Path) -> None:

@@ -35,13 +35,18 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False, rename={"
     dedupe_id: str | None = None
     expires_in: Seconds | None = None
 
-    def message(self, encoding: Encoding | None = None) -> Message:
-        """As the broker takes it; `encoding` is that of the batch that it came in."""
+    def message(self, encoding: Encoding | None = None, value_encoding: Encoding | None = None) -> Message:
+        """As the broker takes it; `encoding` is that of the batch that it came in, where it says nothing itself.
+
+        `value_encoding` is that of the value alone.
+        """
         value: bytes | str = self.value
         key: bytes | str | None = self.key
         if (self.encoding or encoding) == "base64":
             value = decode_base64("value", self.value)
             key = None if self.key is None else decode_base64("key", self.key)
+        elif self.encoding is None and value_encoding == "base64":
+            value = decode_base64("value", self.value)
         return Message(
             value,
             key,

@@ -31,7 +31,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _log = logging.getLogger("penstock.server")
 COOKIE = b"penstock_token"
 _JSON = (b"content-type", b"application/json")
-_UNVERSIONED = frozenset({"topics", "groups", "messages", "delay", "priority", "rebalance", "reliability", "traces"})
+_UNVERSIONED = frozenset(
+    {"topics", "groups", "messages", "delay", "priority", "rebalance", "reliability", "stats", "traces"}
+)
 _OPEN = frozenset({"/", "/health", "/healthz", "/livez", "/readyz", "/version", "/favicon.ico", "/v1/login"})
 """What needs no token: it tells nothing but that the server is there."""
 _OPEN_BELOW = ("/ui/", "/docs")

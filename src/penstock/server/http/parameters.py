@@ -32,7 +32,7 @@ AsEncoded = Annotated[Encoding | None, Parameter(description="`base64` for value
 
 
 def time_us(name: str, text: str | None) -> int | None:
-    """A time of a query: ISO 8601, or seconds since 1970."""
+    """A time of a query: ISO 8601, a date, or seconds since 1970."""
     if text is None:
         return None
     if _NUMBER.fullmatch(text):
@@ -43,5 +43,5 @@ def time_us(name: str, text: str | None) -> int | None:
     except InvalidArgument:
         raise InvalidArgument(
             f"{name}: {text!r:.80} is not a point in time: give ISO 8601 text with a zone, such as "
-            "'2026-01-31T12:00:00Z', or seconds since 1970"
+            "'2026-01-31T12:00:00Z', a date such as '2026-01-31', or seconds since 1970"
         ) from None

@@ -41,12 +41,28 @@ _decode_many = msgspec.json.Decoder(NewMessages).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def read_message(body: bytes, query: bytes, headers: Headers) -> Message:
+    """The message of a request."""
+    return _raw_message(body, query, headers) if _is_raw(headers) else _read(_decode_one, body).message()
+
+
+def read_goqueue_message(body: bytes, _query: bytes, _headers: Headers) -> Message:
+    """The message of a request of GoQueue: its value is bytes as Go writes them, its key is text."""
+    return _read(_decode_one, body).message(value_encoding="base64")
+
+
 async def publish_one(
-    services: Services, principal: Principal, topic: str, body: bytes, query: bytes, headers: Headers
+    services: Services,
+    principal: Principal,
+    topic: str,
+    body: bytes,
+    query: bytes,
+    headers: Headers,
+    read: Callable[[bytes, bytes, Headers], Message] = read_message,
 ) -> bytes:
     """Publish the message of a request; the reply, once it is durable."""
     principal.require(Scope.PUBLISH, topic)
-    message = await _do(services, body, partial(read_message, body, query, headers))
+    message = await _do(services, body, partial(read, body, query, headers))
     reply, commit = publish_message(services, principal, topic, message)
     if commit is not None:
         if not commit.done:
@@ -54,11 +70,6 @@ async def publish_one(
         if commit.failed:
             commit.result()
     return reply
-
-
-def read_message(body: bytes, query: bytes, headers: Headers) -> Message:
-    """The message of a request."""
-    return _raw_message(body, query, headers) if _is_raw(headers) else _read(_decode_one, body).message()
 
 
 def publish_message(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response, Router, post
@@ -15,10 +16,11 @@ from penstock.server.http.bodies import NewMessage, NewMessages, Published, Resu
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors, json_body, query_of
 from penstock.server.http.parameters import Topic
-from penstock.server.http.publishing import RAW_OPTIONS, publish_batch, publish_one
+from penstock.server.http.publishing import RAW_OPTIONS, publish_batch, publish_one, read_goqueue_message
 from penstock.server.http.routes.reading import find_messages
 
 _ONE = {"key": "customer-7", "value": "two coffees", "priority": "high", "headers": {"source": "web"}}
+_GO = {"key": "order-123", "value": "eyJvcmRlcl9pZCI6MTIzfQ==", "delay": "5m"}
 _MANY = {"messages": [{"value": "two coffees"}, {"value": "AAEC", "encoding": "base64", "delay": 30}]}
 
 _ERRORS = errors(409, 507)
@@ -29,6 +31,12 @@ class _One(Operation):
     def __post_init__(self) -> None:
         self.request_body = json_body(NewMessage, _ONE, raw=True)
         self.parameters = [*(self.parameters or ()), *query_of(NewMessage, *RAW_OPTIONS)]
+
+
+@dataclass
+class _GoQueue(Operation):
+    def __post_init__(self) -> None:
+        self.request_body = json_body(NewMessage, _GO)
 
 
 @dataclass
@@ -68,6 +76,22 @@ async def publish_messages(request: Request[Any, Any, Any], caller: Caller, topi
     return await _publish(publish_batch, request, caller, topic)
 
 
+@post(
+    "/goqueue/v1/topics/{topic:str}/publish",
+    operation_class=_GoQueue,
+    responses={**_ERRORS, 200: ResponseSpec(Published, description="It is durable.", generate_examples=False)},
+    status_code=200,
+    tags=["publishing"],
+)
+async def publish_goqueue_message(request: Request[Any, Any, Any], caller: Caller, topic: Topic) -> Response[bytes]:
+    """Publish one message as clients of GoQueue write it.
+
+    The value is base64 and the key is text, unless `encoding` says something else of both. Such a client works with
+    `/goqueue` as the beginning of its paths.
+    """
+    return await _publish(partial(publish_one, read=read_goqueue_message), request, caller, topic)
+
+
 async def _publish(
     publish: Callable[..., Awaitable[bytes]], request: Request[Any, Any, Any], caller: Caller, topic: str
 ) -> Response[bytes]:
@@ -77,4 +101,5 @@ async def _publish(
 
 
 # the framework wants all methods of one path in one router
-ROUTES = Router("/v1", route_handlers=[publish_message, publish_messages, find_messages])
+_VERSIONED = Router("/v1", route_handlers=[publish_message, publish_messages, find_messages])
+ROUTES = Router("/", route_handlers=[_VERSIONED, publish_goqueue_message])
