@@ -59,6 +59,16 @@ def test_the_overview_lives(board: Board, server: Served) -> None:
     expect(board.page.get_by_role("button", name="acked")).to_have_attribute("aria-pressed", "false")
 
 
+def test_the_rates_of_the_busiest_topics_are_there_when_the_page_is_opened(open_board: Opener, fresh: Served) -> None:
+    with fresh.client() as client:
+        client.publish_many("lively", ["x"] * 500)
+    board = open_board(fresh)
+    with board.page.expect_response("**/v1/overview") as first:
+        board.go()
+    assert first.value.json()["busiest"][0]["published_per_second"] > 0
+    expect(board.rows("Busiest topics").filter(has_text="lively").locator("td").nth(1)).not_to_have_text("0")
+
+
 def test_five_thousand_topics_are_searched_sorted_and_paged(open_board: Opener, many: Served) -> None:
     board = open_board(many)
     board.go("topics")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -99,7 +101,7 @@ def test_the_charts_follow_what_is_reported(board: Board, client: Client) -> Non
     board.go("pipelines")
     board.see("No pipelines yet")
     for turn in range(3):
-        with board.page.expect_response("**/v1/pipelines"):
+        with board.page.expect_response("**/v1/pipelines?*"):
             tell(client, "shop", PipelineState.RUNNING, QueryReport(name="shop.urgent", rows=1000 * turn, lag=50))
     lag = board.page.get_by_role("region", name="Lag", exact=True)
     expect(lag.locator("canvas")).to_be_visible()
@@ -107,6 +109,25 @@ def test_the_charts_follow_what_is_reported(board: Board, client: Client) -> Non
     expect(lag.locator(".plot-tip")).to_contain_text("urgent  50")
     lag.get_by_role("button", name="urgent").click()
     expect(lag.get_by_role("button", name="urgent")).to_have_attribute("aria-pressed", "false")
+
+
+def test_charts_have_the_past_when_the_page_is_opened(board: Board, fresh: Served, client: Client) -> None:
+    rows = QueryReport(name="shop.urgent", rows=1000, lag=50)
+    tell(client, "shop", PipelineState.RUNNING, rows)
+    points = fresh.running.server.services.pipelines._history._points["shop"]
+    long_ago = points.popleft()
+    points.append(replace(long_ago, time_s=long_ago.time_s - 5))  # as if it had been told five seconds ago
+    tell(client, "shop", PipelineState.RUNNING, msgspec.structs.replace(rows, rows=6000, lag=40))
+    board.go("pipelines")
+    for chart, shown in (("Rows a second", "urgent  1,000"), ("Lag", "urgent  40")):
+        region = board.page.get_by_role("region", name=chart, exact=True)
+        plot = region.locator(".u-over")
+        expect(plot).to_be_visible()
+        box = plot.bounding_box()
+        assert box is not None
+        plot.hover(position={"x": box["width"] - 2, "y": box["height"] / 2})  # the newest point
+        expect(region.locator(".plot-tip")).to_contain_text(shown)
+        board.page.mouse.move(0, 0)
 
 
 def test_many_pipelines_of_many_queries_are_found_by_name(board: Board, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,8 @@ from penstock.model.errors import Forbidden, InvalidArgument, LimitExceeded
 from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.access.tokens import TokenFile
-from penstock.server.pipelines import Pipelines, PipelinesOf
+from penstock.server.pipeline_history import POINTS_MAX, QUERY_POINTS_MAX
+from penstock.server.pipelines import QUERIES_MAX, Pipelines, PipelinesOf
 from penstock.testing import VirtualClock
 from tests.server.harness import Running, run
 
@@ -43,6 +45,59 @@ def told(name: str = "orders", state: PipelineState = PipelineState.RUNNING, **m
 
 def states(pipelines: Pipelines) -> dict[str, str]:
     return {report.name: str(report.state) for report in pipelines.listed()}
+
+
+# How they went.
+
+
+def query(name: str, rows: int, lag: int | None = None) -> QueryReport:
+    return QueryReport(name=name, rows=rows, lag=lag)
+
+
+def test_the_history_has_rates_over_ten_seconds_and_begins_anew_with_the_query(
+    pipelines: Pipelines, clock: VirtualClock
+) -> None:
+    for rows in (0, 100, 300, 900, 50):
+        pipelines.take(told(queries=(query("q", rows, lag=7),)))
+        clock.advance(6.0)
+    points = pipelines.history("orders", 0)
+    assert [point.time_s - NOW_US / 1_000_000 for point in points] == [0.0, 6.0, 12.0, 18.0, 24.0]
+    rates = [rate for point in points for rate in point.rates]
+    assert rates[1:4] == [100 / 6, 200 / 6, 100.0]
+    assert math.isnan(rates[0]) and math.isnan(rates[4])
+    assert [list(point.lags) for point in points] == [[7.0]] * 5
+    assert pipelines.history("orders", points[2].time_s) == points[3:]
+    assert pipelines.history("nobody", 0) == []
+
+
+def test_reports_in_quick_succession_make_a_point_every_two_seconds(pipelines: Pipelines, clock: VirtualClock) -> None:
+    for turn in range(101):
+        pipelines.take(told(queries=(query("q", turn),)))
+        clock.advance(0.1)
+    times = [round(point.time_s - NOW_US / 1_000_000, 1) for point in pipelines.history("orders", 0)]
+    assert times[-1] == 10.0 and len(times) <= 7
+    clock.advance(290)
+    pipelines.take(told(queries=(query("q", 102),)))
+    clock.advance(60)
+    pipelines.take(told(queries=(query("q", 103),)))
+    assert len(pipelines.history("orders", 0)) == 2, "what is older than five minutes is gone"
+
+
+def test_all_histories_together_are_bounded_and_go_with_their_pipelines(
+    pipelines: Pipelines, clock: VirtualClock
+) -> None:
+    queries = tuple(query(f"q{number}", 1) for number in range(QUERIES_MAX))
+    for turn in range(POINTS_MAX + 10):
+        for number in range(20):
+            pipelines.take(told(f"p{number}", queries=queries))
+        pipelines.take(told("small", queries=(query("q", turn),)))
+        clock.advance(2.0)
+    lengths = [len(pipelines.history(f"p{number}", 0)) for number in range(20)]
+    assert sum(lengths) * QUERIES_MAX <= QUERY_POINTS_MAX
+    assert min(lengths) >= max(lengths) - 1 > 40, "the longest are shortened first"
+    clock.advance(86_401.0)
+    pipelines.take(told("another", queries=(query("q", 1),)))
+    assert pipelines.history("p0", 0) == [] and pipelines._history._query_points == 1
 
 
 # What is kept, and for how long.

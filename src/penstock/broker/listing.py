@@ -90,7 +90,9 @@ def list_topics(
 
 def busiest_topics(engine: Engine, standings: Standings, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
     """The topics that most is published to now, with messages a second; those with much in them if nothing is."""
-    rates, known = standings.rates(), standings.topics()
+    known = standings.topics()
+    with engine.lock:
+        rates = engine.meters.traffic.rates()
     names = (name for name in known if sees(name))
     first = heapq.nsmallest(limit, names, lambda name: (-rates.get(name, 0.0), -known[name].messages, name))
     return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(engine, first)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.ages import published
 from penstock.broker.blocks import BatchBlock, SinglesBlock
 from penstock.broker.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
+from penstock.broker.traffic import Traffic
 from penstock.journal.commit import Block, CommitObserver
 from penstock.journal.layout import BlockEntry
 from penstock.model.events import Event, EventKind
@@ -80,6 +81,7 @@ class Meters(CommitObserver):
         self.others = TopicMeter(OTHER)
         self.published = 0
         self.published_bytes = 0
+        self.traffic = Traffic(clock.monotonic_s)
         self.totals = [0] * len(COUNTED)
         self.commits = 0
         self.refused_commits = 0
@@ -117,6 +119,7 @@ class Meters(CommitObserver):
                     meter = topic.meter or self.meter_of(topic)
                     meter.published += count
                     meter.published_bytes += length
+                    self.traffic.add(topic.name, count)
                     messages += count
                     message_bytes += length
                     waited_s = (now_us - block.timestamp_us) / 1_000_000

@@ -1,4 +1,4 @@
-"""How all topics stand beside each other, for lists that are sorted by size, backlog or traffic.
+"""How all topics stand beside each other, for lists that are sorted by size or backlog.
 
 One look goes over every topic, some at a time. It serves all who ask for a while, which is the longer the longer a look
 takes: however many watch a broker of however many topics, that costs it a fixed small share of one core.
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _PARTITIONS_AT_ONCE = 100
 _SHARE = 0.01  # of the time that may go into looking
-_RATE_S = 5.0  # the shortest time that a rate is taken over
 
 
 @dataclass(slots=True)
@@ -27,8 +26,6 @@ class Standing:
 
     messages: int = 0
     bytes: int = 0
-    published: int = 0
-    """Ever, as its offsets tell."""
     lags: dict[str, int] = field(default_factory=dict)
     """By group."""
 
@@ -46,22 +43,13 @@ class Standings:
         self._clock = engine.clock
         self._looking = threading.Lock()
         self._topics: dict[str, Standing] = {}
-        self._rates: dict[str, float] = {}
         self._fresh_until_s = float("-inf")
-        self._before: dict[str, int] = {}
-        self._before_s = float("-inf")
 
     def topics(self) -> Mapping[str, Standing]:
         """Every topic by its name."""
         with self._looking:
             self._look()
             return self._topics
-
-    def rates(self) -> Mapping[str, float]:
-        """Messages published a second, by topic, over the last seconds; those with none are left out."""
-        with self._looking:
-            self._look()
-            return self._rates
 
     def _look(self) -> None:
         started_s = self._clock.monotonic_s()
@@ -77,30 +65,14 @@ class Standings:
                 for standing, partition in pairs[start : start + _PARTITIONS_AT_ONCE]:
                     _add(standing, partition)
         self._topics = found
-        self._measure(started_s)
         ended_s = self._clock.monotonic_s()
         self._fresh_until_s = ended_s + (ended_s - started_s) / _SHARE
-
-    def _measure(self, now_s: float) -> None:
-        """Find out how much was published since the last time that was long enough ago."""
-        elapsed_s = now_s - self._before_s
-        if elapsed_s < _RATE_S:
-            return
-        before, known = self._before, self._before_s > float("-inf")
-        self._before = {name: standing.published for name, standing in self._topics.items()}
-        self._before_s = now_s
-        if known:
-            new = ((name, each.published - each.messages) for name, each in self._topics.items() if name not in before)
-            before.update(new)
-            grown = ((name, count - before[name]) for name, count in self._before.items())
-            self._rates = {name: count / elapsed_s for name, count in grown if count > 0}
 
 
 def _add(standing: Standing, partition: Partition) -> None:
     """Add what one partition has."""
     log = partition.messages
     end = log.committed_end
-    standing.published += end
     standing.messages += end - first_offset(log)
     standing.bytes += log.live_bytes
     for segment in log.segments:

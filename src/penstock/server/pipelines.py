@@ -1,4 +1,4 @@
-"""What pipelines have told of themselves: the newest report of each, in memory only, for those who look."""
+"""What pipelines have told of themselves: the newest report of each and a short history, in memory only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from penstock.model.names import check_group_name, check_topic_name
 from penstock.model.pipelines import PipelineReport, PipelineState
 from penstock.model.units import format_size
 from penstock.server.access.principal import Principal, Scope
+from penstock.server.pipeline_history import PipelineHistory, PipelinePoint
 
 PIPELINES_MAX = 1000
 QUERIES_MAX = 100
@@ -42,6 +43,7 @@ class Pipelines:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._told: dict[str, _Told] = {}
+        self._history = PipelineHistory()
         self._lock = threading.Lock()
 
     def take(self, report: PipelineReport, owner: str | None = None) -> None:
@@ -56,6 +58,7 @@ class Pipelines:
                     "a day after its last report"
                 )
             self._told[report.name] = _Told(report, now_s, owner)
+            self._history.take(report)
 
     def listed(self, principal: Principal | None = None) -> list[PipelineReport]:
         """What was told, for somebody if that is given; those that reported first come first."""
@@ -65,10 +68,17 @@ class Pipelines:
             told = list(self._told.values())
         return [_now(each, now_s) for each in told if principal is None or _sees(principal, each)]
 
+    def history(self, name: str, since_s: float) -> list[PipelinePoint]:
+        """How a pipeline went in the last minutes, after a time in seconds since 1970."""
+        with self._lock:
+            return self._history.since(name, since_s)
+
     def _forget(self, now_s: float) -> None:
         old = [name for name, told in self._told.items() if now_s - told.heard_s > FORGOTTEN_AFTER_S]
         for name in old:
             del self._told[name]
+        if old:
+            self._history.keep(self._told)
 
 
 class PipelinesOf:

@@ -43,7 +43,7 @@ def test_what_is_reported_is_shown(server: HttpRunning) -> None:
     shown = server.get("/v1/pipelines/hourly")
     told = datetime.fromisoformat(shown.pop("reported_at"))
     assert abs(datetime.now(told.tzinfo) - told) < timedelta(minutes=5)
-    assert shown == {"name": "hourly", **REPORT}
+    assert shown == {"name": "hourly", **REPORT, "history": []}
     put(server, "another", queries=[{"name": "q"}], error=None, started_at=None)
     listed = server.get("/v1/pipelines")["pipelines"]
     assert [each["name"] for each in listed] == ["another", "hourly"]
@@ -114,3 +114,19 @@ def test_a_report_that_is_too_large_is_refused(server: HttpRunning) -> None:
     reads = [f"{'x' * 190}{number}" for number in range(400)]
     status, text = server.refused("PUT", "/v1/pipelines/large", {**REPORT, "queries": [{**QUERY, "reads": reads}]})
     assert (status, "and may have 64 KiB" in text) == (413, True)
+
+
+def test_the_history_of_a_pipeline_is_told_to_those_who_ask(server: HttpRunning) -> None:
+    put(server, "told", queries=[{**QUERY, "rows": 10, "lag": 3}, {"name": "silent"}])
+    put(server, "told", queries=[{**QUERY, "rows": 20, "lag": 2}, {"name": "silent"}])
+    (found,) = (each for each in server.get("/v1/pipelines", history_since=0)["pipelines"] if each["name"] == "told")
+    first, second = found["history"]
+    assert first["rate"] == {"hourly.totals": None, "silent": None} and first["lag"] == {
+        "hourly.totals": 3,
+        "silent": None,
+    }
+    assert second["rate"]["hourly.totals"] > 0 and second["rate"]["silent"] == 0
+    newer = server.get("/v1/pipelines", history_since=first["time"])["pipelines"]
+    assert [each["history"] for each in newer if each["name"] == "told"] == [[second]]
+    assert all(each["history"] == [] for each in server.get("/v1/pipelines")["pipelines"])
+    assert server.refused("GET", "/v1/pipelines", query={"history_since": "yesterday"})[0] == 400

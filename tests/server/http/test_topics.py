@@ -147,17 +147,6 @@ def test_how_topics_stand_is_looked_at_again_after_a_hundred_times_what_a_look_t
         assert standings.topics()["t"].messages == 10
         clock.advance(1.0)
         assert standings.topics()["t"].messages == 11
-        assert standings.rates() == {}
-        broker.publish_many("new", ["x"] * 20)
-        broker.publish_many("t", ["x"] * 5)
-        clock.advance(10.0)
-        assert standings.rates() == {"t": 6 / 11.0, "new": 20 / 11.0}
-        clock.advance(10.0)
-        assert standings.rates() == {}
-        broker.delete_topic("t")
-        clock.advance(10.0)
-        broker.publish("t", "x")  # its offsets go on where those of the old one were
-        assert standings.rates() == {"t": 0.1}
 
 
 def test_an_overview_has_the_busiest_topics_and_the_groups_furthest_behind(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import { exact, number, plural, rate, time, visible } from "../format.js";
 import { html, useState } from "../html.js";
 import { usePoll } from "../poll.js";
 import { setQuery } from "../router.js";
-import { recent } from "./pipeline-history.js";
+import { getRecent, recent } from "./pipeline-history.js";
 
 const AT_FIRST = 20;
 const LINES = 5;
@@ -29,7 +29,7 @@ const AT_WORK = ["waiting", "starting", "running"];
 
 export function Pipelines({ query }) {
   const { search = "" } = query;
-  const poll = usePoll("/v1/pipelines", 2000);
+  const poll = usePoll("/v1/pipelines", 2000, getRecent);
   return html`<header class="page-head">
       <h1>Pipelines</h1>
       ${poll.data ? html`<${Counts} pipelines=${poll.data.pipelines} />` : null}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Router, get, put
 from litestar.exceptions import HTTPException
-from litestar.params import JSONBody, PathParameter
+from litestar.params import JSONBody, Parameter, PathParameter
 from msgspec import Meta
 
 from penstock.model.pipelines import Count, PipelineReport, Quantity, QueryReport
@@ -16,6 +17,7 @@ from penstock.model.units import parse_time_us, to_datetime
 from penstock.server.http.bodies import Moment
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import body_of, errors
+from penstock.server.pipeline_history import PipelinePoint
 
 _EXAMPLE = {
     "state": "running",
@@ -111,6 +113,23 @@ class QueryView(msgspec.Struct):
     """When the last batch was done; null before the first."""
 
 
+class PointView(msgspec.Struct):
+    """A pipeline at one of its reports; the numbers are by query."""
+
+    time: float
+    """Seconds since 1970, by the clock of the server."""
+    rate: dict[str, float | None]
+    """Rows a second over the last ten seconds, or since the report before; null where that is not known."""
+    lag: dict[str, int | None]
+
+    @classmethod
+    def of(cls, point: PipelinePoint) -> PointView:
+        """As JSON."""
+        rates = {name: _known(rate) for name, rate in zip(point.names, point.rates, strict=True)}
+        lags = {name: _known(lag) for name, lag in zip(point.names, point.lags, strict=True)}
+        return cls(point.time_s, rates, {name: None if lag is None else int(lag) for name, lag in lags.items()})
+
+
 class PipelineView(msgspec.Struct):
     """A pipeline, as it told of itself last."""
 
@@ -131,14 +150,17 @@ class PipelineView(msgspec.Struct):
     started_at: datetime | None
     reported_at: datetime
     """When it told this, by the clock of the server."""
+    history: list[PointView] = []
+    """Its last five minutes, if they were asked for, oldest first."""
 
     @classmethod
-    def of(cls, report: PipelineReport) -> PipelineView:
+    def of(cls, report: PipelineReport, history: list[PipelinePoint] | None = None) -> PipelineView:
         """As JSON."""
         fields = msgspec.structs.asdict(report)
         started_us, told_us = fields.pop("started_us"), fields.pop("time_us")
         shown = {**fields, "state": report.state.value, "queries": list(map(_query_view, report.queries))}
-        return cls(**shown, started_at=_moment(started_us), reported_at=to_datetime(told_us))
+        points = list(map(PointView.of, history or ()))
+        return cls(**shown, started_at=_moment(started_us), reported_at=to_datetime(told_us), history=points)
 
 
 class PipelineList(msgspec.Struct):
@@ -148,9 +170,21 @@ class PipelineList(msgspec.Struct):
 
 
 @get("/pipelines", responses=errors())
-async def list_pipelines(caller: Caller) -> PipelineList:
+async def list_pipelines(
+    caller: Caller,
+    history_since: Annotated[
+        float | None,
+        Parameter(ge=0, le=1e11, description="With `history` after this time, in seconds since 1970; 0: all of it."),
+    ] = None,
+) -> PipelineList:
     """List what every pipeline has told of itself last."""
-    return PipelineList([PipelineView.of(report) for report in await caller.call("pipelines")])
+    known = caller.services.pipelines
+    return PipelineList(
+        [
+            PipelineView.of(report, None if history_since is None else known.history(report.name, history_since))
+            for report in await caller.call("pipelines")
+        ]
+    )
 
 
 @get("/pipelines/{pipeline:str}", responses=errors())
@@ -188,6 +222,10 @@ def _query_view(query: QueryReport) -> QueryView:
     return QueryView(
         **{**fields, "reads": list(query.reads), "writes": list(query.writes)}, last_batch_at=_moment(last_us)
     )
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
 
 
 def _moment(time_us: int) -> datetime | None:
