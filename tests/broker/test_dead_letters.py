@@ -195,6 +195,43 @@ def test_redrive_to_another_topic_publishes_copies(broker: penstock.Broker) -> N
     assert broker.redrive("t", to="repaired").selected == 0
 
 
+def test_the_origin_of_a_redriven_copy_shows_where_it_went_also_after_a_restart(clock: VirtualClock) -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock) as broker:
+        broker.create_topic("repaired", partitions=2)
+        kill(broker, 3)
+        first, second, third = broker.dead_letters("t")
+        assert broker.redrive("t", filter=lambda letter: letter.id == second.id, to="repaired").copied == 1
+        assert broker.redrive("t", filter=lambda letter: letter.id == third.id).redriven == 1
+        assert broker.purge_dead_letters("t", filter=lambda letter: letter.id == first.id) == 1
+    with penstock.open(storage=storage, clock=clock) as broker:
+        (copy,) = broker.read("repaired")
+        assert [(line.kind, line.group, line.cause) for line in broker.trace(second.origin).lines[-2:]] == [
+            ("dead", "g", "cannot"),
+            ("copied", "g", f"to {copy.id}"),
+        ]
+        assert [(line.kind, line.cause) for line in broker.trace(second.id).lines[1:]] == [
+            ("redriven", f"to {copy.id}")
+        ]
+        assert [line.kind for line in broker.trace(third.origin).lines[-2:]] == ["dead", "redriven"]
+        for letter, became in (
+            (first, "it was purged"),
+            (second, f"it was redriven to {copy.id}"),
+            (third, f"it was redriven to {third.origin}"),
+        ):
+            with pytest.raises(penstock.MessageNotFound, match=f"no dead letter {letter.id}: {became}$"):
+                broker.dead_letter(letter.id)
+        assert (broker.group("t", "g").dead, broker.group("t", "g").ready) == (2, 1), "the copied one stays dead"
+
+
+def test_the_trace_of_what_was_copied_because_it_is_gone_shows_where_it_went(broker: penstock.Broker) -> None:
+    kill(broker, 1)
+    broker.delete_group("t", "g")
+    assert broker.redrive("t").copied == 1
+    assert [(line.kind, line.cause) for line in broker.trace("t/0/0").lines[-1:]] == [("copied", "to t/0/1")]
+    assert [(line.kind, line.cause) for line in broker.trace("t/0/1").lines] == [("published", None)]
+
+
 def test_redrive_copies_when_the_group_is_deleted(broker: penstock.Broker) -> None:
     kill(broker, 2)
     broker.delete_group("t", "g")
@@ -219,7 +256,7 @@ def test_purged_letters_are_gone_for_good(clock: VirtualClock) -> None:
     with penstock.open(storage=storage, clock=clock) as broker:
         kill(broker, 6)
         assert broker.purge_dead_letters("t", filter=lambda letter: letter.value < b"4") == 4
-        with pytest.raises(penstock.MessageNotFound, match="redriven or purged"):
+        with pytest.raises(penstock.MessageNotFound, match="it was purged"):
             broker.dead_letter("t.dlq/0/0")
     with penstock.open(storage=storage, clock=clock) as broker:
         assert origins(broker) == [4, 5]

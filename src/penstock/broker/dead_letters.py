@@ -6,6 +6,7 @@ on none. How messages get here is told in `burying`.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -76,10 +77,25 @@ def find_dead_letter(engine: Engine, identity: MessageId) -> DeadLetter:
         if not identity.topic.endswith(DEAD_LETTERS) or identity.partition >= len(topic.partitions):
             raise MessageNotFound(f"there is no dead letter {identity}")
         partitions = list(topic.partitions)
+    partition = partitions[identity.partition]
     window = Window(identity.offset, identity.offset + 1)
     for letter in _letters(engine, partitions, {identity.partition: window}):
         return letter
-    raise MessageNotFound(f"there is no dead letter {identity}: it was redriven or purged, or never was")
+    raise MessageNotFound(f"there is no dead letter {identity}: {_what_became_of_it(engine, partition, identity)}")
+
+
+def _what_became_of_it(engine: Engine, partition: Partition, identity: MessageId) -> str:
+    """Why a letter is not among the others any more."""
+    reader = LogReader(engine, partition.messages)
+    message = next(reader.messages(Window(identity.offset, identity.offset + 1)), None)
+    if message is None or partition.events is None:
+        return "it was redriven or purged, or never was"
+    for event in LogReader(engine, partition.events).events_about(identity.offset):
+        if event.kind == EventKind.PURGED:
+            return "it was purged"
+        if event.kind == EventKind.REDRIVEN:
+            return f"it was redriven to {event.detail or _to_letter(message).origin}"
+    return "it was redriven or purged"
 
 
 def _to_letter(message: StoredMessage) -> DeadLetter:
@@ -256,13 +272,17 @@ def _redrive_some(engine: Engine, letters: list[DeadLetter], to: str | None, rep
                     back.setdefault((home, letter.origin.partition, letter.group), []).append(letter.origin.offset)
                 else:
                     copies.setdefault(to or letter.origin.topic, []).append(letter)
+            went: dict[MessageId, MessageId] = {}
             for name, some in copies.items():
-                engine.append_internal(name, _copies(some), now_us)
+                ids, _ = engine.append_internal(name, _copies(some), now_us)
+                went.update(zip((letter.id for letter in some), ids, strict=True))
             for (home, partition, group), offsets in back.items():
                 first, count, others = written(Offsets(offsets))
                 event = Event(EventKind.REDRIVEN, now_us, first, count, group, offsets=others)
                 engine.log_events(home, [(partition, event)])
-            commit = engine.log_events(topic, _withdraw(engine, EventKind.REDRIVEN, kept))
+            for letter in itertools.chain.from_iterable(copies.values()):
+                _tell_origin(engine, letter, went[letter.id], now_us)
+            commit = engine.log_events(topic, _withdraw(engine, EventKind.REDRIVEN, kept, went))
         engine.journal.wait(commit)
     report.copied += sum(map(len, copies.values()))
     report.redriven += sum(map(len, back.values()))
@@ -274,10 +294,28 @@ def _still_there(engine: Engine, letters: list[DeadLetter]) -> tuple[Topic, list
     return topic, [letter for letter in letters if letter.id.offset not in states[letter.id.partition].withdrawn]
 
 
-def _withdraw(engine: Engine, kind: EventKind, letters: Iterable[DeadLetter]) -> Iterator[tuple[int, Event]]:
+def _tell_origin(engine: Engine, letter: DeadLetter, copy: MessageId, now_us: int) -> None:
+    """Note in the log of the original where the copy went; the original itself stays as it is."""
+    topic, origin = engine.catalog.by_name.get(letter.origin.topic), letter.origin
+    if topic is None or topic.deleting or not letter.group or origin.partition >= len(topic.partitions):
+        return
+    if origin.offset < topic.partitions[origin.partition].messages.committed_end:
+        event = Event(EventKind.REDRIVEN, now_us, origin.offset, 0, letter.group, detail=str(copy))
+        engine.log_events(topic, [(origin.partition, event)])
+
+
+def _withdraw(
+    engine: Engine, kind: EventKind, letters: Iterable[DeadLetter], went: Mapping[MessageId, MessageId] | None = None
+) -> Iterator[tuple[int, Event]]:
+    """The events by which letters go, with where their copies went."""
     by_partition: dict[int, list[int]] = {}
     for letter in letters:
-        by_partition.setdefault(letter.id.partition, []).append(letter.id.offset)
+        copy = None if went is None else went.get(letter.id)
+        if copy is None:
+            by_partition.setdefault(letter.id.partition, []).append(letter.id.offset)
+        else:
+            event = Event(kind, engine.clock.wall_us(), letter.id.offset, 1, detail=str(copy))
+            yield letter.id.partition, event
     for partition, offsets in by_partition.items():
         first, count, others = written(Offsets(offsets))
         yield partition, Event(kind, engine.clock.wall_us(), first, count, offsets=others)

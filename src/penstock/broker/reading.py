@@ -164,7 +164,8 @@ class LogReader:
 
     def events_about(self, offset: int) -> Iterator[Event]:
         """The events that speak of the message at this offset, in order; what cannot hold one is not read."""
-        return (event for event in self.events_between(offset, offset) if event.speaks_of(offset))
+        found = self.events_between(offset, offset)
+        return (event for event in found if event.speaks_of(offset) or event.tells_of_copy(offset))
 
     def events_between(self, low: int, high: int) -> Iterator[Event]:
         """The events that may speak of messages from `low` to `high`, in order."""

@@ -60,18 +60,25 @@ def _lines(message: StoredMessage | None, events: list[Event], now_us: int) -> l
             due_us = event.due_us
         elif event.kind == EventKind.CANCELLED:
             due_us = 0
-        own = event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED)  # their detail is for us
         lines.append(
             TraceLine(
-                str(event.kind),
+                str(event.kind) if event.count else "copied",
                 event.time_us,
                 event.group,
                 event.consumer,
                 0 if event.group is None else attempts.get(event.group, 0),
-                None if own else event.detail,
+                _cause(event),
                 event.due_us,
             )
         )
     if due_us and due_us <= now_us:
         lines.append(TraceLine("due", due_us))
     return lines
+
+
+def _cause(event: Event) -> str | None:
+    if event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED):  # their detail is for us
+        return None
+    if event.kind == EventKind.REDRIVEN and event.detail is not None:
+        return f"to {event.detail}"
+    return event.detail

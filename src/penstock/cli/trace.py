@@ -38,6 +38,7 @@ _STYLES = {
     "cancelled": "yellow",
     "purged": "yellow",
     "redriven": "magenta",
+    "copied": "magenta",
 }
 _VALUE_SHOWN = 60
 

@@ -25,7 +25,7 @@ class EventKind(StrEnum):
     EXPIRED = "expired"  # their lease ran out
     ACKED = "acked"  # they are done
     DEAD = "dead"  # they went to the dead letters
-    REDRIVEN = "redriven"  # they came back from the dead letters
+    REDRIVEN = "redriven"  # they came back from the dead letters; with a count of 0: a copy went to `detail`
     LAPSED = "lapsed"  # their time to live ended before they were delivered
     SKIPPED = "skipped"  # the filter of a replay left them out
     CANCELLED = "cancelled"  # they were taken back before they were delivered
@@ -62,6 +62,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         if not self.offset <= offset <= self.last or not self.count:
             return False
         return self.offsets is None or offset in self.offsets
+
+    def tells_of_copy(self, offset: int) -> bool:
+        """Whether it says that a dead message was published again elsewhere (`detail`), and stays dead itself."""
+        return self.kind == EventKind.REDRIVEN and not self.count and self.offset == offset
 
 
 _Texts = list[str | None] | None

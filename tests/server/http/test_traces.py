@@ -45,6 +45,19 @@ def live_six_lives(server: HttpRunning, topic: str) -> None:
     server.broker.publish(topic, "5", delay="1h")
 
 
+def test_the_trace_of_what_was_redriven_elsewhere_shows_where_it_went(server: HttpRunning, topic: str) -> None:
+    live_six_lives(server, topic)
+    assert server.post(f"/v1/topics/{topic}/dead-letters/redrive", {"to": f"{topic}-again"})["copied"] == 1
+    gone = server.get(f"/v1/traces/{topic}/0/2")["lines"][-1]
+    assert (gone["kind"], gone["group"], gone["cause"]) == ("copied", "g", f"to {topic}-again/0/0")
+    with penstock.connect(server.address) as client:
+        assert client.trace(f"{topic}/0/2").lines[-1].cause == gone["cause"]
+        with pytest.raises(penstock.MessageNotFound, match=f"it was redriven to {topic}-again/0/0"):
+            client.dead_letter(f"{topic}.dlq/0/0")
+    (found,) = search(server, topic=topic, status="dead")
+    assert found["offset"] == 2, "it is still dead to its group"
+
+
 def test_the_life_of_a_message_is_told(server: HttpRunning, topic: str) -> None:
     live_six_lives(server, topic)
     told = server.get(f"/v1/traces/{topic}/0/1")
