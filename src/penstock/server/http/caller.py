@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import Unauthenticated
 from penstock.server.access.principal import Principal, Scope
+from penstock.server.http.browsers import Headers, check_taking
 
 if TYPE_CHECKING:
     from litestar.connection import ASGIConnection
@@ -21,15 +22,22 @@ CALLER = "penstock_caller"
 class Caller:
     """What a request may use: everything goes through here, and is allowed or not."""
 
-    __slots__ = ("_receive", "members", "principal", "services")
+    __slots__ = ("_headers_of_get", "_receive", "members", "principal", "services")
 
     def __init__(
-        self, services: Services, members: Members, principal: Principal, receive: Callable[[], Awaitable[Any]]
+        self,
+        services: Services,
+        members: Members,
+        principal: Principal,
+        receive: Callable[[], Awaitable[Any]],
+        headers_of_get: Headers | None,
     ) -> None:
+        """`headers_of_get`: those of a GET, HEAD or WebSocket, which pages can send without saying from where."""
         self.services = services
         self.members = members
         self.principal = principal
         self._receive = receive
+        self._headers_of_get = headers_of_get
 
     async def call(self, operation: str, **arguments: Any) -> Any:
         """The result of an operation of the broker; arguments that are None are left out."""
@@ -51,8 +59,10 @@ class Caller:
         return self.members.stopping
 
     def require(self, scope: Scope, topic: str | None = None) -> None:
-        """Raise Forbidden unless this is allowed."""
+        """Raise Forbidden unless this is allowed; what is more than reading, also to the page that may have sent it."""
         self.principal.require(scope, topic)
+        if scope is not Scope.READ and self._headers_of_get is not None:
+            check_taking(self._headers_of_get)
 
 
 async def provide_caller(request: ASGIConnection[Any, Any, Any, Any]) -> Caller:

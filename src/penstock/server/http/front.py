@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from uvicorn.protocols.utils import ClientDisconnected
 
-from penstock.model.errors import BrokerClosed, Forbidden, PenstockError
+from penstock.model.errors import BrokerClosed, PenstockError
 from penstock.server.access.principal import ANYBODY, Principal
 from penstock.server.access.rates import rate_key
+from penstock.server.http.browsers import PROOF, BrowserGuard
 from penstock.server.http.caller import CALLER, Caller
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
 from penstock.server.http.intake import Event, Incoming, Intake, Receive
@@ -62,9 +60,9 @@ class Front:
         self._members = members
         self._app = app
         self._intake = Intake(services.config)
-        self._origins = frozenset(services.config.cors_origins.split())
+        self._browsers = BrowserGuard(services.config)
+        self._origins = self._browsers.origins
         self._asks = services.config.auth != "off"
-        self._only_local = not self._asks and not services.config.insecure
         secure = [(b"strict-transport-security", b"max-age=31536000")] if services.tls is not None else []
         self.guards = [*_GUARDS, *secure]
         """Headers that every reply has, and that keep browsers from doing what they should not."""
@@ -130,7 +128,9 @@ class Front:
                 event["headers"] = [*event["headers"], *(pair for pair in extra if pair[0] not in has)]
             await send(event)
 
-        scope.setdefault("state", {})[CALLER] = Caller(self._services, self._members, principal, receive)
+        headers_of_get = headers if scope.get("method", "GET") in ("GET", "HEAD") else None
+        caller = Caller(self._services, self._members, principal, receive, headers_of_get)
+        scope.setdefault("state", {})[CALLER] = caller
         app = await self._app()
         await app(scope, receive, sending)
         handler = scope.get("route_handler")
@@ -140,28 +140,10 @@ class Front:
 
     def admit(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
         """Whoever sent a request, if it may come in."""
-        self._check_place(headers, path)
-        return self._principal(path, headers, peer)
-
-    def _check_place(self, headers: dict[bytes, bytes], path: str) -> None:
-        """Raise Forbidden for what a web page of somebody else made a browser send.
-
-        Reading is refused to it as well, for whoever receives a message takes it away from others.
-        """
         if self.stopping:
             raise BrokerClosed("the server is stopping")
-        host = headers.get(b"host", b"").decode("latin-1")
-        if self._only_local and not _is_plain_host(host):
-            raise Forbidden(
-                f"a server without tokens does not answer to the name {host!r:.80}: use its address or localhost, "
-                "have it ask for tokens (auth: tokens), or start it with --insecure"
-            )
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin:
-            if origin not in self._origins and origin.partition("://")[2] != host:
-                raise Forbidden(f"pages of {origin!r:.80} may not use this server (cors_origins)")
-        elif headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not is_open(path):
-            raise Forbidden("pages of other servers may not use this one (cors_origins)")
+        self._browsers.check(headers, linked=is_open(path))
+        return self._principal(path, headers, peer)
 
     def _principal(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
         """Who sent the request; raises Unauthenticated, or Overloaded if they sent too many."""
@@ -215,7 +197,7 @@ class Front:
         """A browser asks whether a page of another origin may send a request."""
         allowed = [
             (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
-            (b"access-control-allow-headers", b"authorization, content-type"),
+            (b"access-control-allow-headers", b"authorization, content-type, " + PROOF),
             (b"access-control-max-age", b"600"),
         ]
         await self._answer(send, headers, 204, allowed, b"")
@@ -248,19 +230,3 @@ def _secret_of(headers: dict[bytes, bytes]) -> str | None:
         if name == COOKIE:
             return value.decode("latin-1")
     return None
-
-
-@lru_cache(1000)
-def _is_plain_host(host: str) -> bool:
-    """Whether a Host header is an address or localhost: no name that somebody else could point here."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if not name or name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

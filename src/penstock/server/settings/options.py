@@ -40,6 +40,18 @@ def _origins(value: object) -> str:
     return value
 
 
+def _names(value: object) -> str:
+    """Names of hosts, with spaces between them."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{value!r} is not text with names such as 'penstock.internal'")
+    for item in value.split():
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}", item):
+            raise InvalidArgument(
+                f"{item!r:.300} is not the name of a host such as 'penstock.internal', without a port"
+            )
+    return value
+
+
 def _broker(value: object) -> BrokerConfig:
     if isinstance(value, BrokerConfig):
         fields = dataclasses.fields(value)
@@ -81,6 +93,8 @@ class ServerConfig:
     """Requests a second that one token (without tokens, one address) may send by HTTP and text (0: any number)."""
     cors_origins: str = option("", _origins)
     """Origins of other web pages that may use the HTTP port from a browser, with spaces between; none by default."""
+    http_hosts: str = option("", _names)
+    """Names, beside `localhost` and `host`, to which a server without tokens answers by HTTP, with spaces between."""
     metrics_topics_max: int = option(200, whole(0, 100_000))
     """Topics that have metrics of their own; the others are summed up."""
     otlp_endpoint: str | None = option(None, optional(text))
