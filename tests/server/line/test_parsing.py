@@ -183,17 +183,27 @@ def test_who_speaks_http_has_come_to_the_wrong_port(line: bytes) -> None:
     [
         (b"PING", b"PING", b""),
         (b"\xff\xfd\x03\xff\xfb\x18PING", b"PING", b"\xff\xfc\x03\xff\xfe\x18"),
-        (b"PI\xff\xfe\x01NG\xff\xfc\x01", b"PING", b""),
+        (b"\xff\xfe\x01\xff\xfc\x01PING", b"PING", b""),
+        (b"PI\xff\xfe\x01NG\xff\xfb\x01", b"PI\xff\xfe\x01NG\xff\xfb\x01", b""),
         (b"\xff\xfa\x18\x00xterm\xff\xf0PING", b"PING", b""),
         (b"\xff\xf4\xff\xfd\x06PING", b"PING", b"\xff\xfc\x06"),
         (b"a\xff", b"a\xff", b""),
-        (b"a\xff\xff", b"a\xff\xff", b""),
-        (b"\xff\xfaPING", b"\xff\xfaPING", b""),
+        (b"\xff", b"\xff", b""),
+        (b"\xff\xfd", b"\xff\xfd", b""),
+        (b"\xff\xff", b"\xff\xff", b""),
+        (b"\xff\xf4\xff\xfaPING", b"\xff\xfaPING", b""),
         ("grün".encode(), "grün".encode(), b""),
     ],
 )
-def test_what_telnet_negotiates_is_taken_out_and_refused(line: bytes, left: bytes, answer: bytes) -> None:
+def test_what_telnet_negotiates_before_a_line_is_taken_out_and_refused(line: bytes, left: bytes, answer: bytes) -> None:
     assert strip_telnet(line) == (left, answer)
+
+
+def test_H1_telnet_that_never_ends_is_looked_at_once() -> None:
+    for endless in (b"\xff\xfa" * 1_000_000, b"\xff\xfa\xff" * 700_000, b"\xff" * 2_000_000):
+        assert strip_telnet(endless) == (endless, b"")
+    left, answer = strip_telnet(b"\xff\xfd\x01" * 500_000 + b"PING")
+    assert len(left) > 1_000_000 and len(answer) < 1000
 
 
 @given(st.text())

@@ -66,10 +66,20 @@ def test_a_browser_that_is_sent_here_does_nothing(server: LineServer, talk: Talk
     assert server.broker.topics() == []
 
 
-def test_what_telnet_negotiates_is_refused_and_not_part_of_any_line(server: LineServer, talk: Talk) -> None:
-    talk.send(b"\xff\xfd\x03\xff\xfb\x18\xff\xfa\x18\x00xterm\xff\xf0PRODUCE t 0 hel\xff\xf1lo\r\n")
-    assert talk.socket.recv(6, socket.MSG_WAITALL) == b"\xff\xfc\x03\xff\xfe\x18"
-    assert talk.hear() == "OK"
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_what_telnet_negotiates_before_a_line_is_refused_however_it_is_cut(
+    server: LineServer, talk: Talk, at_once: int
+) -> None:
+    data = b"\xff\xfd\x03\xff\xfb\x18\xff\xfa\x18\x00xterm\xff\xf0PRODUCE t 0 hello\r\n\xff\xf4\xff\xfd\x06PING\r\n"
+    talk.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for place in range(0, len(data), at_once):
+        talk.send(data[place : place + at_once])
+    talk.socket.shutdown(socket.SHUT_WR)
+    said = talk._heard.read()
+    for answer in (b"\xff\xfc\x03\xff\xfe\x18", b"\xff\xfc\x06"):
+        assert answer in said
+        said = said.replace(answer, b"")
+    assert said == b"OK\nPONG\n"
     assert [message.value for message in server.broker.read("t")] == [b"hello"]
 
 

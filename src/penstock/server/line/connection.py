@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _UNANSWERED_MAX = 1000  # lines that are under way at once
 _UNREAD_BYTES = 256 << 10  # of lines that wait for their turn; with more, nothing more is read
 _UNREAD_LINES = 1000
+_LINES_A_TURN = 200  # of one connection; then it is the turn of the others
 _COUNTED_BYTES = 64 << 10  # less than this is not counted
 _UNSENT_BYTES = 256 << 10  # of replies that wait for the end of a turn of the loop
 _LINGERING_S = 1.0  # how long somebody who is sent away may go on speaking
@@ -119,7 +121,9 @@ class Connection(asyncio.Protocol):
 
     async def _serve(self) -> None:
         """Begin what each line asks for; CONSUME waits for what stands before it, and all others for CONSUME."""
-        while True:
+        for count in itertools.count(1):
+            if count % _LINES_A_TURN == 0:
+                await asyncio.sleep(0)
             await self._until(lambda: self._lines or self._no_more)
             if not self._lines:
                 break

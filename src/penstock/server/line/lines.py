@@ -11,10 +11,12 @@ import msgspec
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import NORMAL, Priority
 
-_TELNET = re.compile(rb"\xff(?:\xfa.*?\xff\xf0|[\xfb-\xfe].|[\xf0-\xf9])", re.DOTALL)
-"""What a telnet client says to its server and not to us: a subnegotiation, an option, or a single command."""
-_WILL, _WONT, _DO, _DONT = b"\xfb", b"\xfc", b"\xfd", b"\xfe"
+_TELNET = 0xFF  # begins what a telnet client says to its server and not to us; in no UTF-8
+_SUBNEGOTIATION, _SUBNEGOTIATION_END = 0xFA, b"\xff\xf0"
+_WILL, _WONT, _DO, _DONT = 0xFB, 0xFC, 0xFD, 0xFE
 _REFUSALS = {_WILL: _DONT, _DO: _WONT}
+_SINGLE_COMMANDS = range(0xF0, 0xFA)
+_TELNET_MAX = 100  # times that a client says something before a line; real ones say about ten
 _PRODUCE = re.compile(rb"[ \t]++([^ \t]++)[ \t]++([^ \t]++)[ \t](.+)", re.DOTALL)
 _CLOSED_QUOTE = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NUMBER = re.compile(rb"[0-9]{1,18}")
@@ -116,16 +118,29 @@ class LineSplitter:
 
 
 def strip_telnet(line: bytes) -> tuple[bytes, bytes]:
-    """A line without what a telnet client has put into it, and the answer to that: none of its options is wanted.
+    """A line without what a telnet client says before it, and the answer to that: none of its options is wanted.
 
-    The byte that all of it begins with is in no UTF-8.
+    Further on in a line such bytes belong to a message.
     """
-    if b"\xff" not in line:
-        return line, b""
-    answer = b"".join(
-        b"\xff" + _REFUSALS[said[1:2]] + said[2:3] for said in _TELNET.findall(line) if said[1:2] in _REFUSALS
-    )
-    return _TELNET.sub(b"", line), answer
+    place, end, answer = 0, len(line), bytearray()
+    for _ in range(_TELNET_MAX):
+        if end - place < 2 or line[place] != _TELNET:
+            break
+        said = line[place + 1]
+        if said == _SUBNEGOTIATION:
+            found = line.find(_SUBNEGOTIATION_END, place + 2)
+            if found < 0:
+                break
+            place = found + 2
+        elif _WILL <= said <= _DONT and end - place > 2:
+            if said in _REFUSALS:
+                answer += bytes([_TELNET, _REFUSALS[said], line[place + 2]])
+            place += 3
+        elif said in _SINGLE_COMMANDS:
+            place += 2
+        else:
+            break
+    return line[place:], bytes(answer)
 
 
 def parse(line: bytes) -> Command | None:
@@ -164,21 +179,21 @@ def _parse_produce(rest: bytes) -> Produce:
 
 
 def _parse_consume(rest: bytes) -> Consume:
-    words = rest.split()
+    words = rest.split(None, 3)
     if len(words) not in (2, 3) or (len(words) == 3 and words[2].upper() != b"ALL"):
         raise InvalidArgument("say CONSUME <topic> <partition>, or CONSUME <topic> <partition> ALL")
     return Consume(words[0].decode(), _number(words[1], "a partition"), len(words) == 3)
 
 
 def _parse_ack(rest: bytes) -> Ack:
-    words = rest.split()
+    words = rest.split(None, 3)
     if len(words) != 3:
         raise InvalidArgument("say ACK <topic> <partition> <id>")
     return Ack(words[0].decode(), _number(words[1], "a partition"), _number(words[2], "the id of a message"))
 
 
 def _parse_auth(rest: bytes) -> Auth:
-    words = rest.split()
+    words = rest.split(None, 1)
     if len(words) != 1:
         raise InvalidArgument("say AUTH <token>")
     return Auth(words[0].decode())
