@@ -131,6 +131,23 @@ def test_a_frame_beyond_the_limit_is_refused_by_its_header_alone(length: int, co
     assert reader.buffer_bytes <= 64 * KIB
 
 
+@given(st.lists(frames, max_size=4), st.integers(0, 20))
+def test_frames_come_one_by_one_until_the_limit_is_lifted(sent: list[Whole], early: int) -> None:
+    reader = FrameReader(FRAME_MAX, 16 * KIB)
+    data = b"".join(frame(*one) for one in sent)
+    assert feed(reader, frame(1, 1, b"first") + data[:early]) == [(1, 1, b"first")]
+    reader.lift_limit()
+    found = [(command, about, bytes(body)) for command, about, body in reader.received(0)]
+    assert found + feed(reader, data[early:]) == sent
+
+
+def test_frames_are_small_until_the_limit_is_lifted() -> None:
+    reader = FrameReader(FRAME_MAX, 16 * KIB)
+    assert len(feed(reader, frame(1, 1, bytes(16 * KIB)))) == 1
+    with pytest.raises(ProtocolError, match="before anybody is known"):
+        feed(reader, HEADER.pack(VERSION, 1, 1, 16 * KIB + 1))
+
+
 def test_a_frame_of_just_the_limit_is_taken() -> None:
     reader = FrameReader(FRAME_MAX)
     whole = (3, 1, bytes(FRAME_MAX))

@@ -74,6 +74,52 @@ def test_R6_nonsense_is_told_as_such_and_ends_the_connection(kind: str, server: 
     until(lambda: server.connections == 0)
 
 
+BAD_HELLOS = {
+    "no msgpack": b"\xc1",
+    "no versions": encode({"client": "x"}),
+    "versions that are no numbers": encode({"versions": ["one"]}),
+    "too many versions": encode({"versions": [1] * 65}),
+    "an announced list": b"\x81\xa8versions\xdd\xff\xff\xff\xff",
+    "text that is not UTF-8": b"\x82\xa8versions\x91\x01\xa6client\xa1\xff",
+}
+
+
+@pytest.mark.parametrize("kind", BAD_HELLOS)
+def test_H2_a_bad_hello_ends_the_connection_and_nothing_behind_it_is_read(kind: str, server: Running) -> None:
+    with Raw(server.port, hello=False) as raw:
+        publish = frame(Command.PUBLISH, 2, encode(["t", b"\x93\xc0\x91\xc4\x01x\xc0"]))
+        good = frame(Command.HELLO, 3, encode(Hello([1])))
+        raw.socket.sendall(frame(Command.HELLO, 1, BAD_HELLOS[kind]) + good + publish)
+        (error,) = said_before_the_end(raw)
+        assert "the body of HELLO" in str(error)
+    until(lambda: server.connections == 0)
+    assert server.broker.topics() == []
+
+
+@pytest.mark.parametrize("first", ["nothing", "a good HELLO", "a bad HELLO"])
+def test_H2_a_hello_is_small_whatever_came_before_it(first: str, server: Running) -> None:
+    before = {"nothing": b"", "a good HELLO": encode(Hello([1])), "a bad HELLO": b"\xc1"}[first]
+    with Raw(server.port, hello=False) as raw:
+        if before:
+            raw.send(Command.HELLO, before)
+        large = encode({"versions": [1], "client": "x" * (16 << 10)})
+        raw.socket.sendall(frame(Command.HELLO, 2, large))
+        error = said_before_the_end(raw)[-1]
+        assert isinstance(error, ProtocolError) or first == "a bad HELLO"
+    until(lambda: server.connections == 0)
+
+
+def test_requests_may_follow_hello_without_waiting_for_its_reply(server: Running) -> None:
+    large = encode(["t", encode([None, [bytes(MIB)], None])])
+    with Raw(server.port, hello=False) as raw:
+        raw.socket.sendall(frame(Command.HELLO, 1, encode(Hello([1]))) + frame(Command.PUBLISH, 2, large) * 2)
+        assert [raw.receive()[:2] for _ in range(3)] == [
+            (Command.HELLO | REPLY, 1),
+            (Command.PUBLISH | REPLY, 2),
+            (Command.PUBLISH | REPLY, 2),
+        ]
+
+
 def test_R6_noise_of_all_kinds_leaves_the_server_and_its_clients_well(tmp_path: Path) -> None:
     chance = random.Random(7)
     with Child(tmp_path / "data") as child, publishing_lightly(child.address) as took:

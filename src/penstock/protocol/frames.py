@@ -79,11 +79,13 @@ class FrameReader:
     """Turns what a connection receives into frames; holds at most one unfinished frame.
 
     Bytes are put straight into its buffer: `room()` gives the place, `received(count)` the frames that are whole.
+    With `first_bytes_max` frames are no larger than that and come one by one, until `lift_limit` is called.
     """
 
     def __init__(self, max_frame_bytes: int, first_bytes_max: int | None = None) -> None:
         self._max = max_frame_bytes if first_bytes_max is None else first_bytes_max
-        self._later_max = max_frame_bytes  # from the second frame on
+        self._later_max = max_frame_bytes
+        self._is_limited = first_bytes_max is not None
         self._view = memoryview(bytearray(_FIRST_BYTES))
         self._start = self._end = 0
         self._needed = HEADER_BYTES  # of the frame that begins at `_start`, as far as that is known
@@ -97,6 +99,11 @@ class FrameReader:
     def buffer_bytes(self) -> int:
         """What the buffer takes."""
         return len(self._view)
+
+    def lift_limit(self) -> None:
+        """Read frames of any allowed size from now on; `received(0)` gives those that are there already."""
+        self._max = self._later_max
+        self._is_limited = False
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -129,7 +136,9 @@ class FrameReader:
                 break
             frames.append((command, correlation, view[place + HEADER_BYTES : following]))
             place = following
-            self._max = self._later_max
+            if self._is_limited:
+                self._needed = HEADER_BYTES
+                break
         else:
             self._needed = HEADER_BYTES
         self._start, held = place, end - place
@@ -148,7 +157,7 @@ class FrameReader:
         version, _, correlation, length = _unpack_from(header)
         if version != VERSION:
             return ProtocolError(_wrong_version(bytes(header)))
-        which = "max_frame_bytes" if self._max == self._later_max else "before anybody is known"
+        which = "before anybody is known" if self._is_limited else "max_frame_bytes"
         return ProtocolError(
             f"a frame of {format_size(length)} is too large; the limit is {format_size(self._max)} ({which})",
             correlation,

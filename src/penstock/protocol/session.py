@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,11 +10,14 @@ from penstock.model.events import Event
 from penstock.protocol.consuming import Rows
 from penstock.protocol.decoding import decoder
 
+HELLO_BYTES_MAX = 16 << 10
+"""The largest body of HELLO, the first and any later one."""
+
 
 class Hello(msgspec.Struct):
     """The first frame of a connection: who is there, and what it speaks."""
 
-    versions: list[int]
+    versions: Annotated[list[int], msgspec.Meta(max_length=64)]
     client: str = ""
     token: str | None = None
 

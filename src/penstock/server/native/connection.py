@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
 from penstock.protocol.failures import encode_failure
-from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, FrameReader, ProtocolError, frame
-from penstock.protocol.session import Goodbye, encode
+from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, Frame, FrameReader, ProtocolError, frame
+from penstock.protocol.session import HELLO_BYTES_MAX, Goodbye, encode
 from penstock.server.access.principal import ANYBODY, Principal
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _OPEN_REQUESTS_MAX = 2000  # of one connection, beside those that wait for messa
 _AT_ONCE = 4  # requests of one connection that threads work on: their replies may be large
 _LARGE_BYTES = 1 << 20
 _COUNTED_BYTES = 64 << 10  # unfinished requests below this are not counted
-_HELLO_BYTES_MAX = 16 << 10
 _CLOSING_S = 5.0  # how long a client may take to hear the last of what was said
 Result = TypeVar("Result")
 Work = tuple[Callable[[], Result], Callable[[Result], None], Callable[[BaseException], None]]
@@ -39,7 +38,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
         self._loop = listener.loop
-        self._reader = FrameReader(listener.config.max_frame_bytes, _HELLO_BYTES_MAX)
+        self._reader = FrameReader(listener.config.max_frame_bytes, HELLO_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._unhandled: list[tuple[int, int, bytes]] = []
         self._replies: list[bytes] = []
@@ -78,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_deaf:
             return
         frames = self._reader.received(nbytes)
+        if frames and not self.greeted:
+            frames = self._begin(frames)
         if self._unhandled:
             self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
         else:
@@ -113,6 +114,20 @@ class Connection(asyncio.BufferedProtocol):
                 self._unhandled = [(command, correlation, bytes(body)) for command, correlation, body in frames[place:]]
                 self._pause_or_resume()
                 return
+
+    def _begin(self, greeting: Sequence[Frame]) -> list[Frame]:
+        """Handle the first frame, which is a good HELLO or the last that is read; the frames behind it."""
+        self._handle(greeting)
+        if self.greeted:
+            return self._reader.received(0)
+        self.close()
+        return []
+
+    def greet(self, principal: Principal) -> None:
+        """It is known who is there: requests of any allowed size may come."""
+        self.principal = principal
+        self.greeted = True
+        self._reader.lift_limit()
 
     def _go_on(self) -> None:
         """Handle what was received while there was no room for the replies."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.model.batch import decode_payload
 from penstock.model.errors import Unauthenticated
 from penstock.model.names import TOPIC_NAME
+from penstock.model.units import format_size
 from penstock.protocol.frames import REPLY, VERSION, Command, ProtocolError, frame
 from penstock.protocol.publishing import (
     Published,
@@ -18,7 +19,7 @@ from penstock.protocol.publishing import (
     plain_single,
     single_of,
 )
-from penstock.protocol.session import Welcome, decode_hello, encode
+from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
@@ -49,6 +50,8 @@ class Session:
         connection.on_writable = self._consumers.push_all
 
     def _hello(self, correlation: int, body: memoryview | bytes) -> None:
+        if len(body) > HELLO_BYTES_MAX:
+            raise ProtocolError(f"a HELLO has at most {format_size(HELLO_BYTES_MAX)}", correlation)
         hello = decode_hello(body)
         if VERSION not in hello.versions:
             raise ProtocolError(
@@ -56,8 +59,7 @@ class Session:
                 correlation,
             )
         connection, config, engine = self._connection, self._listener.config, self._engine
-        connection.principal = self._authenticate(hello.token)
-        connection.greeted = True
+        connection.greet(self._authenticate(hello.token))
         connection.handlers = {
             Command.HELLO: self._hello,
             Command.PING: self._ping,
