@@ -33,6 +33,7 @@ EVERYTHING: dict[str, object] = {
     "dedupe_window": 7,
     "protect_unacked": True,
     "max_backlog": 1000,
+    "backlog_groups": "all",
     "max_delay": "2d",
     "visibility_timeout": 5,
     "max_deliveries": 9,

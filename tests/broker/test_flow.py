@@ -100,3 +100,60 @@ def test_a_delay_that_is_too_long_is_told_as_people_write_it(
     broker.create_topic("t", max_delay=limit)
     with pytest.raises(penstock.InvalidArgument, match=rf"a delay of {shown} is too long for t: the limit is {limit} "):
         broker.publish("t", "x", delay=delay)
+
+
+def test_a_batch_larger_than_the_backlog_may_be_is_refused_for_good(broker: penstock.Broker) -> None:
+    broker.create_topic("t", max_backlog=5)
+    with pytest.raises(
+        penstock.LimitExceeded, match=r"t never takes 6 messages at once: its limit is 5 \(max_backlog\)"
+    ):
+        broker.publish_many("t", ["x"] * 6)
+    broker.publish_many("t", ["x"] * 5)
+
+
+def test_the_refusal_names_the_group_that_is_behind(broker: penstock.Broker) -> None:
+    broker.create_topic("t", max_backlog=5)
+    broker.publish_many("t", ["x"] * 5)
+    with broker.consumer("t", "fast") as fast, broker.consumer("t", "slow"):
+        fast.ack(fast.receive())
+        with pytest.raises(penstock.Overloaded, match=r"backlog of 5 messages in the group 'slow'; the limit is 5"):
+            broker.publish("t", "y")
+
+
+def test_forgotten_replays_and_checkpoint_groups_do_not_block_publishers(broker: penstock.Broker) -> None:
+    broker.create_topic("t", max_backlog=5)
+    broker.publish_many("t", ["x"] * 4)
+    broker.replay("t", "what-was")
+    broker.checkpoint_group("t", "a-query", {0: 0})
+    with broker.consumer("t", "g") as consumer:
+        consumer.ack(consumer.receive())
+        broker.publish_many("t", ["x"] * 5)
+        consumer.ack(consumer.receive())
+        broker.configure_topic("t", backlog_groups="all")
+        with pytest.raises(penstock.Overloaded, match="in the group 'a-query'"):
+            broker.publish("t", "y")
+        broker.configure_topic("t", backlog_groups="live")
+        broker.publish("t", "z")
+
+
+def test_a_checkpoint_group_counts_where_nobody_else_consumes(broker: penstock.Broker) -> None:
+    broker.create_topic("t", max_backlog=5)
+    broker.publish_many("t", ["x"] * 5)
+    broker.replay("t", "what-was")
+    with pytest.raises(penstock.Overloaded, match="has a backlog of 5 messages;"):
+        broker.publish("t", "y")
+    broker.checkpoint_group("t", "a-query", {0: 2})
+    broker.publish_many("t", ["x"] * 2)
+    with pytest.raises(penstock.Overloaded, match="in the group 'a-query'"):
+        broker.publish("t", "y")
+
+
+def test_L7_what_was_published_is_found_again_also_with_a_full_backlog(broker: penstock.Broker) -> None:
+    broker.create_topic("t", max_backlog=3)
+    first = broker.publish("t", "x", dedupe_id="a")
+    both = list(broker.publish_many("t", ["y", "z"], producer="p", sequence=1))
+    with pytest.raises(penstock.Overloaded):
+        broker.publish("t", "refused")
+    assert broker.publish("t", "x", dedupe_id="a") == first
+    assert list(broker.publish_many("t", ["y", "z"], producer="p", sequence=1)) == both
+    assert list(broker.publish_many("t", [penstock.Message("x", dedupe_id="a")])) == [first]

@@ -15,6 +15,7 @@ from penstock.broker.checking import check_directory
 from penstock.broker.engine import Engine
 from penstock.model.errors import (
     InvalidArgument,
+    LimitExceeded,
     Overloaded,
     PenstockError,
     TopicNotFound,
@@ -35,7 +36,7 @@ def test_a_refused_publish_does_nothing_and_can_be_repeated(engine_on: EngineOn,
     engine.journal.wait(engine.create_topic("full", {"max_backlog": 1}))
     stage(engine, "a", "1", topic="new")
     stage(engine, "b", "2", "3", topic="full")
-    with pytest.raises(Overloaded, match="max_backlog"):
+    with pytest.raises(LimitExceeded, match="max_backlog"):
         publish(engine, "a", "b")
     assert "new" not in engine.catalog.by_name
     assert engine.journal.unwritten_bytes == 0

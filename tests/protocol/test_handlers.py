@@ -87,6 +87,7 @@ OPTIONS = [
     "retention_age",
     "retention_bytes",
     "max_backlog",
+    "backlog_groups",
     "max_delay",
     "lanes",
     "lane_weights",

@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 
 from penstock.broker.topics import Topic, first_offset
+from penstock.delivery.settings import GroupSettings
 from penstock.model.config import TopicConfig
-from penstock.model.errors import InvalidArgument, Overloaded
+from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
 from penstock.model.units import format_duration
+
+_LIVE, _CHECKPOINT, _REPLAY = range(3)
 
 
 def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> None:
     """Raise if a publish must be refused; under the state lock."""
     config = topic.config
     check_delay(topic.name, config, latest_due_us, now_us)
-    if config.max_backlog is not None and (behind := backlog(topic)) + count > config.max_backlog:
+    if config.max_backlog is None:
+        return
+    if count > config.max_backlog:
+        raise LimitExceeded(
+            f"{topic.name} never takes {count} messages at once: its limit is {config.max_backlog} (max_backlog), "
+            "also with no backlog; publish them in smaller batches"
+        )
+    behind, group = slowest(topic)
+    if behind + count > config.max_backlog:
         raise Overloaded(
-            f"{topic.name} has a backlog of {behind} messages; the limit is {config.max_backlog} (max_backlog): "
-            "publish again when its consumers have caught up"
+            f"{topic.name} has a backlog of {behind} messages{f' in the group {group!r}' if group else ''}; "
+            f"the limit is {config.max_backlog} (max_backlog): publish again when "
+            f"{'it has' if group else 'its consumers have'} caught up"
         )
 
 
@@ -32,17 +44,30 @@ def check_delay(topic_name: str, config: TopicConfig, latest_due_us: int, now_us
         )
 
 
-def backlog(topic: Topic) -> int:
-    """How many messages the slowest group has not finished with; all that are kept, while there is no group."""
-    groups = {name for partition in topic.partitions if partition.state for name in partition.state.groups}
-    if not groups:
+def slowest(topic: Topic) -> tuple[int, str | None]:
+    """How many messages the slowest group that counts has not finished with, and its name.
+
+    Replays do not follow what is published, and the readers of checkpoint groups keep their own position: they count
+    only with `backlog_groups="all"`, or (checkpoints) where nobody else consumes. With no group, all messages count.
+    """
+    behind: dict[str, int] = {}
+    rank: dict[str, int] = {}
+    for partition in topic.partitions:
+        if partition.state is not None:
+            for name, progress in partition.state.groups.items():
+                behind[name] = behind.get(name, 0) + progress.backlog(partition.messages.next_offset)
+                rank[name] = _rank(progress.settings)
+    if topic.config.backlog_groups == "live":
+        best = min(rank.values(), default=_REPLAY)
+        behind = {name: count for name, count in behind.items() if rank[name] == best < _REPLAY}
+    if not behind:
         logs = [partition.messages for partition in topic.partitions]
-        return sum(log.next_offset - first_offset(log) for log in logs)
-    return max(
-        sum(
-            partition.state.groups[name].backlog(partition.messages.next_offset)
-            for partition in topic.partitions
-            if partition.state is not None and name in partition.state.groups
-        )
-        for name in groups
-    )
+        return sum(log.next_offset - first_offset(log) for log in logs), None
+    name = max(behind, key=lambda name: behind[name])
+    return behind[name], name
+
+
+def _rank(settings: GroupSettings) -> int:
+    if settings.until is not None:
+        return _REPLAY
+    return _CHECKPOINT if settings.checkpoint else _LIVE

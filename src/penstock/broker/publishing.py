@@ -46,8 +46,6 @@ class Publishing(Writing):
             topic = self.catalog.by_name.get(topic_name)
             if topic is None or topic.deleting or topic.reserved or partition is not None:
                 topic = self._topic_to_publish(topic_name, (partition,), now_us)
-            if single.deliver_at_us or topic.config.max_backlog is not None:
-                check_flow(topic, 1, single.deliver_at_us, now_us)
             if single.dedupe_id is not None:
                 found = self._find_duplicate(topic, single.dedupe_id, now_us)
                 if found is not None:
@@ -56,6 +54,8 @@ class Publishing(Writing):
                 known = topic.producers.find(producer, sequence)
                 if known is not None:
                     return self._published_before(topic, known, producer, sequence)
+            if single.deliver_at_us or topic.config.max_backlog is not None:
+                check_flow(topic, 1, single.deliver_at_us, now_us)
             if partition is None:
                 partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
             else:
@@ -126,12 +126,11 @@ class Publishing(Writing):
     def _take_in(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish a batch for which there is room; under the state lock."""
         topic = self._topic_to_publish(topic_name, intake.partitions or (), now_us)
-        if intake.batch.deliver_at is not None or topic.config.max_backlog is not None:
-            check_flow(topic, len(intake.batch), max(intake.batch.deliver_at or (0,)), now_us)
         if intake.batch.producer is not None:
             return self._publish_once(topic, intake, now_us)
         if intake.batch.dedupe_ids is not None:
             return self._publish_new(topic, intake, now_us)
+        _check_flow(topic, intake.batch, now_us)
         if len(topic.partitions) == 1 and intake.partitions is None:
             return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
         return self._append_routed(topic, intake, topic.next_partition(), now_us)
@@ -209,6 +208,7 @@ class Publishing(Writing):
         count = len(topic.partitions)
         keyless = crc32(f"{producer}/{sequence}".encode()) % count if count > 1 else 0
         if known is None:
+            _check_flow(topic, intake.batch, now_us)
             published = self._append_routed(topic, intake, keyless, now_us)
             if topic.producers is not None:
                 topic.producers.keep_to(self.config.max_producers)
@@ -244,6 +244,7 @@ class Publishing(Writing):
         if new_rows:
             asked = None if intake.partitions is None else [intake.partitions[row] for row in new_rows]
             part = Intake(intake.batch.select(new_rows), asked, intake.size_bytes)
+            _check_flow(topic, part.batch, now_us)
             ids, commit = self._append_routed(topic, part, topic.next_partition(), now_us)
             for row, message_id in zip(new_rows, ids, strict=True):
                 places[row] = (message_id.partition, message_id.offset)
@@ -267,6 +268,12 @@ class Publishing(Writing):
                 "its dedupe window has moved on"
             )
         return found
+
+
+def _check_flow(topic: Topic, batch: Batch, now_us: int) -> None:
+    """Raise if the topic has no room for new messages; what was published before needs none."""
+    if batch.deliver_at is not None or topic.config.max_backlog is not None:
+        check_flow(topic, len(batch), max(batch.deliver_at or (0,)), now_us)
 
 
 def _with_overhead(intake: Intake) -> Intake:

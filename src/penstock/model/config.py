@@ -44,6 +44,8 @@ class TopicConfig:
     """Whether retention keeps what some group has not finished with (or everything, while there is no group)."""
     max_backlog: int | None = option(None, optional(whole(1, 1 << 60)))
     """Publishes are refused while the slowest group is so many messages behind (None: no limit)."""
+    backlog_groups: str = option("live", choice("live", "all"))
+    """Which groups `max_backlog` counts: those of consumers (`live`), or replays and checkpoint groups too (`all`)."""
     max_delay: float = option(7 * 86400.0, duration())
     """The longest delay that a message may have."""
     visibility_timeout: float = option(30.0, duration(0.001))

@@ -115,6 +115,7 @@ class TopicOptions(msgspec.Struct, forbid_unknown_fields=True):
     dedupe_window: Seconds | UnsetType = UNSET
     protect_unacked: bool | UnsetType = UNSET
     max_backlog: Annotated[int, Meta(ge=1, le=_COUNT_MAX)] | UnsetType | None = UNSET
+    backlog_groups: Literal["live", "all"] | UnsetType = UNSET
     max_delay: Seconds | UnsetType = UNSET
     visibility_timeout: Seconds | UnsetType = UNSET
     max_deliveries: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.model.batch import Origin
-from penstock.model.errors import PenstockError
+from penstock.model.errors import LimitExceeded, Overloaded, PenstockError
 from penstock.model.intake import Single
 from penstock.protocol.publishing import Publish, published_single
 
@@ -77,6 +77,8 @@ class Singles:
         now_us = self._engine.clock.wall_us()
         try:
             published = self._engine.publish_singles(topic, gathering.singles, gathering.origins, now_us)
+        except (LimitExceeded, Overloaded):  # of all together: some of them may fit
+            published = None
         except PenstockError as error:
             for connection, correlation in gathering.requests:
                 connection.refuse(correlation, error)
@@ -88,7 +90,7 @@ class Singles:
         self._listener.commits.when_done(commit, partial(_answer, gathering.requests, partition, base))
 
     def _publish_one_by_one(self, topic: str, gathering: _Gathering, now_us: int) -> None:
-        """Some may have been published before, or the topic is new."""
+        """Some may have been published before or have no room, or the topic is new."""
         origins: dict[int, tuple[str, int]] = {}
         for row, producer, sequence, count in gathering.origins:
             origins.update({row + place: (producer, sequence + place) for place in range(count)})

@@ -23,6 +23,7 @@ const OPTIONS = [
   ["lanes", "lanes", "Which lane goes first: the lowest number always, or each by its weight"],
   ["lane_weights", "weights", "The weights of weighted lanes, such as high=5, low=1"],
   ["max_backlog", "whole", "Publishes are refused while the slowest group is so far behind; empty: no limit"],
+  ["backlog_groups", "groups", "Which groups max_backlog counts: those of consumers only, or replays and checkpoint groups too"],
   ["max_delay", "duration", "The longest delay that a message may have"],
   ["dedupe_window", "duration", "How long a dedupe id is remembered"],
 ];
@@ -88,6 +89,7 @@ function Edit({ topic, close }) {
         const common = { key: name, label: name, hint, value: texts[name], change: change(name) };
         if (kind === "yes") return html`<${Choice} ...${common} options=${[["true", "yes"], ["false", "no"]]} />`;
         if (kind === "lanes") return html`<${Choice} ...${common} options=${[["strict", "strict"], ["weighted", "weighted"]]} />`;
+        if (kind === "groups") return html`<${Choice} ...${common} options=${[["live", "live"], ["all", "all"]]} />`;
         return html`<${Field} ...${common} />`;
       })}
     </div>
