@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -53,30 +54,39 @@ class LogBlock:
 class BatchBlock(LogBlock):
     """A published batch, or its part for one partition."""
 
-    __slots__ = ("batch",)
+    __slots__ = ("_producers_max", "batch")
 
-    def __init__(self, log: Log, batch: Batch, timestamp_us: int) -> None:
+    def __init__(self, log: Log, batch: Batch, timestamp_us: int, producers_max: int) -> None:
         super().__init__(
             BlockKind.MESSAGES, log, log.next_offset, len(batch), timestamp_us, TAGS if batch.tagged else 0
         )
         self.batch = batch
         self.content = (batch.flags, batch.priority, 0, 0)
+        self._producers_max = producers_max
         log.next_offset += self.count
         if batch.tagged:
-            remember_tags(log.topic, IdRun(self.partition, self.base, self.count), timestamp_us, batch)
+            remember_ids(log.topic, self._run, timestamp_us, batch)
+            if batch.producer is not None:
+                histories(log.topic).expect(batch.producer, batch.sequence, self._run)
+
+    @property
+    def _run(self) -> IdRun:
+        return IdRun(self.partition, self.base, self.count)
 
     def encode(self) -> list[bytes]:
         return self.batch.encode()
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
+        if self.flags & TAGS:
+            remember_producers(self.log.topic, self._run, self.batch, self._producers_max)
         announce(self, self.batch, length)
 
     def refused(self) -> None:
         super().refused()
         topic = self.log.topic
         if topic.producers is not None and self.batch.producer is not None:
-            topic.producers.forget(self.batch.producer, self.batch.sequence)
+            topic.producers.arrive(self.batch.producer, self.batch.sequence)
         for row, identity in enumerate(self.batch.dedupe_ids or ()):
             if topic.dedupe is not None and identity is not None:
                 topic.dedupe.forget(identity, self.base + row)
@@ -85,10 +95,11 @@ class BatchBlock(LogBlock):
 class SinglesBlock(LogBlock):
     """Messages that were published one by one and are committed together."""
 
-    __slots__ = ("_batch", "origins", "singles")
+    __slots__ = ("_batch", "_producers_max", "origins", "singles")
 
-    def __init__(self, log: Log, timestamp_us: int) -> None:
+    def __init__(self, log: Log, timestamp_us: int, producers_max: int) -> None:
         super().__init__(BlockKind.MESSAGES, log, log.next_offset, 0, timestamp_us)
+        self._producers_max = producers_max
         self.singles: list[Single] = []
         self.origins: list[Origin] | None = None
         self._batch: Batch | None = None
@@ -103,7 +114,7 @@ class SinglesBlock(LogBlock):
             self.flags = TAGS
             dedupe_window(self.log.topic).remember(single.dedupe_id, self.partition, offset, self.timestamp_us)
         if producer is not None:
-            self._remember(producer, sequence, offset, 1)
+            self._expect(producer, sequence, offset, 1)
         return offset
 
     def add_all(self, singles: list[Single], origins: list[Origin]) -> int:
@@ -113,15 +124,20 @@ class SinglesBlock(LogBlock):
         self.count += len(singles)
         self.log.next_offset = offset + len(singles)
         for row, producer, sequence, count in origins:
-            self._remember(producer, sequence, offset + row, count)
+            self._expect(producer, sequence, offset + row, count)
         return offset
 
-    def _remember(self, producer: str, sequence: int, offset: int, count: int) -> None:
+    def _expect(self, producer: str, sequence: int, offset: int, count: int) -> None:
         self.flags = TAGS
-        if self.origins is None:
-            self.origins = []
-        self.origins.append((offset - self.base, producer, sequence, count))
-        histories(self.log.topic).remember_singles(producer, sequence, self.partition, offset, count)
+        row, origins = offset - self.base, self.origins
+        if origins is None:
+            origins = self.origins = []
+        first_row, before, first, known = origins[-1] if origins else (0, None, 0, 0)
+        if before == producer and first + known == sequence and first_row + known == row:
+            origins[-1] = (first_row, producer, first, known + count)
+        else:
+            origins.append((row, producer, sequence, count))
+        histories(self.log.topic).expect_singles(producer, sequence, self.partition, offset, count)
 
     def encode(self) -> list[bytes]:
         batch = self._batch = batch_of(self.singles)
@@ -132,6 +148,9 @@ class SinglesBlock(LogBlock):
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
         assert self._batch is not None
+        if self.flags & TAGS:
+            run = IdRun(self.partition, self.base, self.count)
+            remember_producers(self.log.topic, run, self._batch, self._producers_max)
         announce(self, self._batch, length)
         self.singles, self.origins, self._batch = [], None, None  # they can be read from the journal now
 
@@ -142,7 +161,7 @@ class SinglesBlock(LogBlock):
             if dedupe is not None and single.dedupe_id is not None:
                 dedupe.forget(single.dedupe_id, self.base + row)
         for _, producer, sequence, count in self.origins or ():
-            histories(self.log.topic).forget(producer, sequence, count)
+            histories(self.log.topic).arrive(producer, sequence, count)
 
 
 class EventsBlock(LogBlock):
@@ -278,6 +297,21 @@ class StagedRecord(msgspec.Struct, array_like=True, frozen=True):
 decode_staged_record = msgspec.msgpack.Decoder(StagedRecord).decode
 
 
+def keep_staged(records: dict[str, StagedRecord], record: StagedRecord, producers_max: int) -> None:
+    """Note how far a producer is, live and in recovery alike; the newest come last."""
+    records.pop(record.producer, None)
+    records[record.producer] = record
+    forget_staged(records, producers_max)
+
+
+def forget_staged(records: dict[str, StagedRecord], producers_max: int) -> None:
+    """Forget all but the newest so many, unless their files are still there: those would be published again."""
+    excess = len(records) - producers_max
+    if excess > 0:
+        for producer in [old.producer for old in itertools.islice(records.values(), excess) if not old.files]:
+            del records[producer]
+
+
 class StagedBlock:
     """Says that what stands before it in its group are staged messages, and which: so they are published once."""
 
@@ -315,12 +349,22 @@ def histories(topic: Topic) -> ProducerHistories:
     return topic.producers
 
 
-def remember_tags(topic: Topic, run: IdRun, timestamp_us: int, batch: Batch) -> None:
-    """Note the dedupe ids and the producer of a batch: when it is published, and when it is recovered."""
+def remember_ids(topic: Topic, run: IdRun, timestamp_us: int, batch: Batch) -> None:
+    """Note the dedupe ids of a batch: when it is published, and when it is recovered."""
     for row, identity in enumerate(batch.dedupe_ids or ()):
         if identity is not None:
             dedupe_window(topic).remember(identity, run.partition, run.base + row, timestamp_us)
+
+
+def remember_producers(topic: Topic, run: IdRun, batch: Batch, producers_max: int) -> None:
+    """Note the producers of a batch and forget the idlest beyond the cap: when it is committed, and recovered (F1)."""
+    if batch.producer is None and batch.origins is None:
+        return
+    known = histories(topic)
     if batch.producer is not None:
-        histories(topic).remember(batch.producer, batch.sequence, run)
+        known.arrive(batch.producer, batch.sequence)
+        known.remember(batch.producer, batch.sequence, run)
     for row, producer, sequence, count in batch.origins or ():
-        histories(topic).remember_singles(producer, sequence, run.partition, run.base + row, count)
+        known.arrive(producer, sequence, count)
+        known.remember_singles(producer, sequence, run.partition, run.base + row, count)
+    known.keep_to(producers_max)

@@ -142,9 +142,6 @@ def topic_state(topic: Topic) -> TopicState:
     def is_committed(partition: int, offset: int) -> bool:
         return offset < topic.partitions[partition].messages.committed_end
 
-    def is_known(run: IdRun) -> bool:
-        return not run.count or is_committed(run.partition, run.base)
-
     delivery = [None if part.state is None else part.state.state() for part in topic.partitions]
     return TopicState(
         topic.id,
@@ -153,7 +150,7 @@ def topic_state(topic: Topic) -> TopicState:
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
         [entry for entry in topic.dedupe.entries() if is_committed(entry[1], entry[2])] if topic.dedupe else [],
-        [entry for entry in topic.producers.entries() if is_known(entry[2])] if topic.producers else [],
+        [] if topic.producers is None else list(topic.producers.entries()),
         delivery if any(delivery) else None,
     )
 

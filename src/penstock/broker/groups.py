@@ -154,7 +154,7 @@ def _checkpoint_info(topic: Topic, name: str) -> GroupInfo:
     return GroupInfo(
         topic=topic.name,
         name=name,
-        published=sum(max(0, end - progress.start) for progress, end in zip(progresses, ends, strict=True)),
+        published=sum(progress.published(end) for progress, end in zip(progresses, ends, strict=True)),
         acked=tally.acked,
         ready=lag,
         leased=0,
@@ -181,7 +181,7 @@ def _info(delivery: TopicDelivery, desk: GroupDesk) -> GroupInfo:
     return GroupInfo(
         topic=delivery.topic.name,
         name=group.name,
-        published=sum(max(0, end - claims.progress.start) for end, claims in zip(ends, group.claims, strict=True)),
+        published=sum(claims.progress.published(end) for end, claims in zip(ends, group.claims, strict=True)),
         acked=tally.acked,
         ready=sum(claims.ready() for claims in group.claims),
         leased=sum(claims.held for claims in group.claims),

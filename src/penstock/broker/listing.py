@@ -238,10 +238,7 @@ def _listed(topic: Topic, name: str, now_us: int) -> ListedGroup:
     info = GroupInfo(
         topic=topic.name,
         name=name,
-        published=sum(
-            max(0, progress.within(log.committed_end) - progress.start)
-            for progress, log in zip(progresses, logs, strict=True)
-        ),
+        published=sum(progress.published(log.committed_end) for progress, log in zip(progresses, logs, strict=True)),
         acked=tally.acked,
         ready=max(0, lag - leased - delayed - retrying - lapsing),
         leased=leased,

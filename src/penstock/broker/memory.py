@@ -67,6 +67,8 @@ class DedupeWindow:
 
 _Singles = tuple[int, int, int]
 """Consecutive sequences of one message each, at consecutive offsets: the first, the partition, the first offset."""
+_Sequences = dict[int, _Singles | list[IdRun]]
+"""Where messages went, by sequence, first published first."""
 
 
 class _History:
@@ -76,28 +78,33 @@ class _History:
 
     def __init__(self) -> None:
         self.floor = -1
-        self.published: dict[int, _Singles | list[IdRun]] = {}  # by sequence, first published first
+        self.published: _Sequences = {}
 
 
 class ProducerHistories:
-    """The newest sequences of each producer of a topic, and where their messages went."""
+    """The newest sequences of each producer of a topic, and where their messages went.
 
-    __slots__ = ("_producers", "_sequences")
+    What is on disk (`remember`) and what is on the way there (`expect`) are kept apart: so what is remembered, and
+    who is forgotten, depends on the journal alone, and is the same after a restart (F1).
+    """
+
+    __slots__ = ("_coming", "_producers", "_sequences")
 
     def __init__(self) -> None:
         self._producers: dict[str, _History] = {}  # idle for longest first
         self._sequences = 0
+        self._coming: dict[str, _Sequences] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def find(self, producer: str, sequence: int) -> list[IdRun] | None:
         """Where the messages of a sequence went; None if it is new; an error if it is too old to tell."""
-        history = self._producers.get(producer)
-        if history is None:
-            return None
-        known = history.published.get(sequence)
-        if known is None and sequence <= history.floor:
+        coming, history = self._coming.get(producer), self._producers.get(producer)
+        known = None if coming is None else coming.get(sequence)
+        if known is None and history is not None:
+            known = history.published.get(sequence)
+        if known is None and history is not None and sequence <= history.floor:
             raise StaleSequence(
                 f"sequence {sequence} of producer {producer!r} is no longer remembered, nor whether it was ever "
                 f"published: only the newest {HISTORY} of a producer can be repeated"
@@ -114,14 +121,38 @@ class ProducerHistories:
             if first < ends.get(producer, 0):
                 return True
             ends[producer] = first + count
-            history = self._producers.get(producer)
-            if history is None:
-                continue
-            if first <= history.floor or first in history.published:
+            coming, history = self._coming.get(producer), self._producers.get(producer)
+            if coming is not None and _has_any(coming, first, count):
                 return True
-            if count > 1 and not history.published.keys().isdisjoint(range(first, first + count)):
+            if history is not None and (first <= history.floor or _has_any(history.published, first, count)):
                 return True
         return False
+
+    def expect(self, producer: str, sequence: int, run: IdRun) -> None:
+        """Note one partition's part of a sequence that is on its way to the disk."""
+        known = self._coming.setdefault(producer, {}).setdefault(sequence, [])
+        assert isinstance(known, list)
+        known.append(run)
+
+    def expect_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
+        """Note such messages that were published one by one, with consecutive sequences and offsets."""
+        coming = self._coming.get(producer)
+        if coming is None:
+            coming = self._coming[producer] = {}
+        _put_singles(coming, first, partition, base, count)
+
+    def arrive(self, producer: str, sequence: int, count: int = 1) -> None:
+        """So many sequences are not on their way any more: they are remembered now, or were refused."""
+        coming = self._coming.get(producer)
+        if coming is None or sequence not in coming:  # another partition's part of it was here before
+            return
+        if len(coming) == count:
+            del self._coming[producer]
+        elif count == 1:
+            del coming[sequence]
+        else:
+            for arrived in range(sequence, sequence + count):
+                coming.pop(arrived, None)
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
@@ -141,14 +172,10 @@ class ProducerHistories:
     def remember_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
         """Note messages that were published one by one, with consecutive sequences and offsets."""
         history = self._latest(producer)
-        published = history.published
-        before = len(published)
-        if count == 1:
-            published[first] = (first, partition, base)
-        else:
-            published.update(dict.fromkeys(range(first, first + count), (first, partition, base)))
-        self._sequences += len(published) - before
-        if before > 2 * HISTORY:
+        before = len(history.published)
+        _put_singles(history.published, first, partition, base, count)
+        self._sequences += len(history.published) - before
+        if len(history.published) > 2 * HISTORY:
             self._trim(history)
 
     def _latest(self, producer: str) -> _History:
@@ -162,16 +189,6 @@ class ProducerHistories:
         history.floor = max(history.floor, *sequences[:-HISTORY])
         self._sequences -= len(sequences) - HISTORY
         history.published = {sequence: history.published[sequence] for sequence in sequences[-HISTORY:]}
-
-    def forget(self, producer: str, sequence: int, count: int = 1) -> None:
-        """So many sequences were refused after all."""
-        history = self._producers.get(producer)
-        if history is None:
-            return
-        for refused in range(sequence, sequence + count):
-            self._sequences -= history.published.pop(refused, None) is not None
-        if not history.published and history.floor < 0:
-            del self._producers[producer]
 
     def keep_to(self, producers_max: int) -> None:
         """Forget those who have been silent for longest, until no more than so many are left."""
@@ -200,3 +217,14 @@ class ProducerHistories:
             self.remember_singles(producer, sequence, run.partition, run.base, -run.count)
         else:
             self.remember(producer, sequence, run)
+
+
+def _put_singles(sequences: _Sequences, first: int, partition: int, base: int, count: int) -> None:
+    if count == 1:
+        sequences[first] = (first, partition, base)
+    else:
+        sequences.update(dict.fromkeys(range(first, first + count), (first, partition, base)))
+
+
+def _has_any(sequences: _Sequences, first: int, count: int) -> bool:
+    return first in sequences or (count > 1 and not sequences.keys().isdisjoint(range(first, first + count)))

@@ -61,10 +61,7 @@ class Publishing(Writing):
             else:
                 partition = int(partition)
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            identity = MessageId(topic.name, partition, block.add(single, producer, sequence))
-            if producer is not None and topic.producers is not None:
-                topic.producers.keep_to(self.config.max_producers)
-            return identity, commit
+            return MessageId(topic.name, partition, block.add(single, producer, sequence)), commit
 
     def publish_singles(
         self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int
@@ -79,7 +76,7 @@ class Publishing(Writing):
             topic = self.catalog.by_name.get(topic_name)
             if topic is None or topic.deleting or topic.reserved:
                 return None
-            if (topic.producers or _NO_PRODUCERS).has_any(origins):
+            if (_NO_PRODUCERS if topic.producers is None else topic.producers).has_any(origins):
                 return None
             self._check_writable(size_bytes, now_us)
             if topic.config.max_backlog is not None:
@@ -87,8 +84,6 @@ class Publishing(Writing):
             partition = topic.next_partition()
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
             base = block.add_all(singles, origins)
-            if topic.producers is not None:
-                topic.producers.keep_to(self.config.max_producers)
             return IdRun(partition, base, len(singles)), commit
 
     def _singles_block(self, topic: Topic, partition: int, size_bytes: int, now_us: int) -> tuple[SinglesBlock, Commit]:
@@ -98,7 +93,7 @@ class Publishing(Writing):
         if block is not None and self._open_commit is self.journal.gathering.commit:
             return block, self.journal.grow(size_bytes)
         self._begin_gathering()
-        block = self._open_singles[log] = SinglesBlock(log, now_us)
+        block = self._open_singles[log] = SinglesBlock(log, now_us, self.config.max_producers)
         return block, self.journal.gather(block, size_bytes)
 
     def publish_many(
@@ -166,7 +161,7 @@ class Publishing(Writing):
     ) -> tuple[MessageIds, Commit]:
         log = topic.partitions[partition].messages
         self._open_singles.pop(log, None)
-        block = BatchBlock(log, batch, now_us)
+        block = BatchBlock(log, batch, now_us, self.config.max_producers)
         commit = self.journal.gather(block, size_bytes)
         return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
 
@@ -204,15 +199,12 @@ class Publishing(Writing):
         """Publish the batch of a producer, or find where it went the first time."""
         producer, sequence = intake.batch.producer, intake.batch.sequence
         assert producer is not None
-        known = topic.producers.find(producer, sequence) if topic.producers else None
+        known = None if topic.producers is None else topic.producers.find(producer, sequence)
         count = len(topic.partitions)
         keyless = crc32(f"{producer}/{sequence}".encode()) % count if count > 1 else 0
         if known is None:
             _check_flow(topic, intake.batch, now_us)
-            published = self._append_routed(topic, intake, keyless, now_us)
-            if topic.producers is not None:
-                topic.producers.keep_to(self.config.max_producers)
-            return published
+            return self._append_routed(topic, intake, keyless, now_us)
         rows = route(topic, intake, keyless)
         if {run.partition: run.count for run in known} != {number: len(places) for number, places in rows.items()}:
             raise _other_messages(producer, sequence)

@@ -10,9 +10,21 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from penstock.broker.blocks import Content, StagedRecord, decode_staged_record, decode_topic_record, remember_tags
+from msgspec.structs import replace
+
+from penstock.broker.blocks import (
+    Content,
+    StagedRecord,
+    decode_staged_record,
+    decode_topic_record,
+    forget_staged,
+    keep_staged,
+    remember_ids,
+    remember_producers,
+)
 from penstock.broker.checkpoint import Checkpoint, read_checkpoint, restore_topics
 from penstock.broker.retention import apply_event
+from penstock.broker.stage_files import DIRECTORY as STAGES
 from penstock.broker.topics import BlockRef, Catalog, Topic
 from penstock.journal import BlockEntry, BlockKind, scan_journal
 from penstock.journal.files import JournalFile
@@ -64,11 +76,10 @@ def recover(storage: Storage, config: BrokerConfig) -> Recovered:
         next_sequence=checkpoint.next_sequence,
         doomed=list(checkpoint.doomed),
         clean=checkpoint.clean,
-        staged={record.producer: record for record in checkpoint.staged},
     )
     needed = needed_files(checkpoint, sequences)
     state.doomed += [file_name(sequence) for sequence in sequences if sequence not in needed]
-    replay = _Replay(storage, checkpoint, state, config.topic_defaults)
+    replay = _Replay(storage, checkpoint, state, config)
     try:
         for place, sequence in enumerate(needed):
             replay.file(sequence, needed[place + 1] if place + 1 < len(needed) else None)
@@ -76,6 +87,7 @@ def recover(storage: Storage, config: BrokerConfig) -> Recovered:
         for file in state.files.values():
             file.handle.close()
         raise
+    replay.keep_to_limits()
     return state
 
 
@@ -111,12 +123,21 @@ def known_durable_end(storage: Storage, checkpoint: Checkpoint, sequence: int, f
 class _Replay:
     """Takes the journal in, file by file."""
 
-    def __init__(self, storage: Storage, checkpoint: Checkpoint, state: Recovered, defaults: TopicConfig) -> None:
+    def __init__(self, storage: Storage, checkpoint: Checkpoint, state: Recovered, config: BrokerConfig) -> None:
         self._storage = storage
         self._checkpoint = checkpoint
         self._state = state
-        self._defaults = defaults
+        self._config = config
         self._deleted: set[int] = set()
+        self._stage_files = {name.rpartition(".")[0] for name in storage.list(STAGES)}
+        state.staged = {record.producer: self._without_gone(record) for record in checkpoint.staged}
+
+    def keep_to_limits(self) -> None:
+        """Forget what is beyond limits that may be other ones than those of the broker before."""
+        forget_staged(self._state.staged, self._config.max_producers)
+        for topic in self._state.catalog.by_id.values():
+            if topic.producers is not None:
+                topic.producers.keep_to(self._config.max_producers)
 
     def file(self, sequence: int, following: int | None) -> None:
         """Everything that one file holds."""
@@ -155,9 +176,8 @@ class _Replay:
             return
         if entry.kind == BlockKind.STAGED:
             if news and not entry.flags & LOST:
-                record = decode_staged_record(data[position : position + entry.length])
-                self._state.staged.pop(record.producer, None)
-                self._state.staged[record.producer] = record
+                record = self._without_gone(decode_staged_record(data[position : position + entry.length]))
+                keep_staged(self._state.staged, record, self._config.max_producers)
             return
         topic = self._state.catalog.by_id.get(entry.topic) or self._lost_topic(entry)
         if topic is None:
@@ -183,13 +203,20 @@ class _Replay:
             self._state.files[moved_from].live_bytes -= entry.length
         if entry.kind == BlockKind.MESSAGES:
             self._state.report.messages += entry.count
-            if entry.flags & TAGS:
+            if entry.flags & TAGS and is_new:
                 batch = decode_tags(data[position : position + entry.length], entry.count)
-                remember_tags(topic, IdRun(entry.partition, entry.base, entry.count), entry.timestamp_us, batch)
+                run = IdRun(entry.partition, entry.base, entry.count)
+                remember_ids(topic, run, entry.timestamp_us, batch)
+                remember_producers(topic, run, batch, self._config.max_producers)
         elif is_new:
             for event in events:
                 self._state.doomed += apply_event(partition.messages, event)
                 partition.apply(event)
+
+    def _without_gone(self, record: StagedRecord) -> StagedRecord:
+        """The record as the broker had it when it had removed the files of what was published."""
+        done = record.next_file is None and not self._stage_files.intersection(record.files)
+        return replace(record, files=()) if done else record
 
     def _topic_change(self, entry: BlockEntry, body: bytes) -> None:
         catalog, record = self._state.catalog, decode_topic_record(entry.topic, body)
@@ -201,7 +228,7 @@ class _Replay:
                 catalog.remove(topic)
                 self._state.doomed += delete_logs(topic, self._state.files)
             return
-        config = restore_topic_config(record.config, self._defaults)
+        config = restore_topic_config(record.config, self._config.topic_defaults)
         if topic is None:
             topic = Topic(entry.topic, record.name, config, record.first_offset)
             topic.committed = True

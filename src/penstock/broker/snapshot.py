@@ -167,7 +167,7 @@ def _progress(topic: Topic, name: str) -> GroupProgress:
     return GroupProgress(
         topic=topic.name,
         name=name,
-        published=sum(max(0, progress.within(end) - progress.start) for end, progress in of_partitions),
+        published=sum(progress.published(end) for end, progress in of_partitions),
         acked=tally.acked,
         retrying=sum(len(progress.waiting) for _, progress in of_partitions),
         dead=tally.dead,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.blocks import StagedBlock, StagedRecord
+from penstock.broker.blocks import StagedBlock, StagedRecord, forget_staged, keep_staged
 from penstock.broker.stage_files import FIRST, SealedFile, name_of
 from penstock.broker.staging import Staging, check_stage_names
 from penstock.model.batch import Batch
@@ -194,12 +194,7 @@ class StagedPublishing(Staging):
 
     def _keep(self, record: StagedRecord) -> None:
         """A step is committed; under the state lock."""
-        self._records.pop(record.producer, None)
-        self._records[record.producer] = record
-        if len(self._records) > self._engine.config.max_producers:
-            idlest = next((old for old in self._records.values() if not old.files), None)
-            if idlest is not None:
-                del self._records[idlest.producer]
+        keep_staged(self._records, record, self._engine.config.max_producers)
 
     def _clear_up(self, record: StagedRecord) -> None:
         """Remove the files of what is published; if that fails, housekeeping tries again."""
@@ -220,3 +215,4 @@ class StagedPublishing(Staging):
         with engine.lock:
             if self._records.get(record.producer) is record:
                 self._records[record.producer] = replace(record, files=())
+                forget_staged(self._records, engine.config.max_producers)

@@ -105,6 +105,10 @@ class Progress:
         """How many messages before `end` are not done."""
         return max(0, self.within(end) - self.floor) - len(self.done)
 
+    def published(self, end: int) -> int:
+        """How many messages before `end` concern the group."""
+        return max(0, self.within(end) - self.start)
+
     def finish(self, offsets: Offsets, reason: str) -> None:
         """They are done, unless they were before."""
         new = self.undone(offsets)
