@@ -147,8 +147,11 @@ class Child:
     Options that have no flag are given by name, as in a file: `idle_timeout="2s"`.
     """
 
+    open_files_max: int | None = None
+    """The limit of open files that it is started with, if not that of the tests."""
+
     def __init__(self, path: Path, *arguments: str, **options: object) -> None:
-        self._path = path
+        self.path = path
         self._arguments = arguments
         self._variables = {f"PENSTOCK_{name.upper()}": str(value) for name, value in options.items()}
         self.port = free_port()
@@ -165,7 +168,8 @@ class Child:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "penstock.cli.main", "serve", str(self._path)),
+                    *self._limiting(),
+                    *(sys.executable, "-m", "penstock.cli.main", "serve", str(self.path)),
                     *("--native-port", str(self.port), "--log-format", "json", *self._arguments),
                 ],
                 stderr=log,
@@ -174,6 +178,11 @@ class Child:
             )
         until(lambda: '"message":"listening"' in self.log() or self._process.poll() is not None, "the start")
         assert self._process.poll() is None, self.log()
+
+    def _limiting(self) -> list[str]:
+        if self.open_files_max is None:
+            return []
+        return ["sh", "-c", f'ulimit -n {self.open_files_max} && exec "$0" "$@"']
 
     def log(self) -> str:
         """What it has logged since it was started."""

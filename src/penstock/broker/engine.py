@@ -8,7 +8,6 @@ and `background` runs them in threads.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Sequence
 
@@ -27,6 +26,7 @@ from penstock.model.clock import Clock, SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.storage import Storage
+from penstock.storage.refusals import is_refusal
 
 
 class Engine(Publishing):
@@ -129,11 +129,11 @@ class Engine(Publishing):
             self.meters.checkpoint_s.observe(self.clock.monotonic_s() - started_s)
 
     def _first_checkpoint(self) -> None:
-        """Note the new epoch. On a full disk the old checkpoint serves on: reading must stay possible."""
+        """Note the new epoch. If that is refused, the old checkpoint serves on: reading must stay possible."""
         try:
             self.checkpoint()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or self._checkpoint_number == 1:
+            if not is_refusal(error) or self._checkpoint_number == 1:
                 raise
 
     def _remove(self, doomed: list[str]) -> None:
@@ -167,7 +167,7 @@ class Engine(Publishing):
             except StorageFailed:
                 pass  # everybody has heard of it; what is on disk is what the next start finds
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if not is_refusal(error):  # what is on disk is all that there is: the next start reads it
                     raise
             finally:
                 with self._checkpoint_lock:

@@ -22,6 +22,7 @@ from penstock.model.message import StoredMessage
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.storage import Storage
+from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -290,7 +291,8 @@ class LogReader:
         if segment.archived and archive is not None:
             storage, name = storage.elsewhere(archive), archived_name(*place)
         try:
-            reader = SegmentReader(storage, name, log.table, segment)
+            with told_as_refusals(f"{name} was not read; try again later"):
+                reader = SegmentReader(storage, name, log.table, segment)
         except FileNotFoundError:
             with self._source.lock:
                 now = next((s for s in log.segments if s.base == segment.base), None)

@@ -20,16 +20,18 @@ from penstock.model.events import Event, EventKind
 from penstock.model.schedules import check_open_topic
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.storage import put_file, read_file
+from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
 
 _log = logging.getLogger("penstock")
+_REFUSED = "not everything could be let go; try again later"
 
 
 def retain(engine: Engine) -> int:
     """Let go of every segment that its topic no longer keeps; how many went."""
-    with engine.upkeep_lock:
+    with engine.upkeep_lock, told_as_refusals(_REFUSED):
         if engine.closed:
             raise BrokerClosed("the broker is closed")
         with engine.lock:
@@ -61,7 +63,7 @@ def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[i
     They are removed and not archived: whoever asks has them elsewhere. What retention may not remove stays. Segments
     of events before the numbers in `events` go too, if all messages that they speak of are gone.
     """
-    with engine.upkeep_lock:
+    with engine.upkeep_lock, told_as_refusals(_REFUSED):
         if engine.closed:
             raise BrokerClosed("the broker is closed")
         with engine.lock:

@@ -31,6 +31,7 @@ from penstock.model.errors import BrokerClosed, CorruptData
 from penstock.model.units import TIME_US_MAX
 from penstock.segments import SegmentInfo, segment_name
 from penstock.storage.durable import TEMPORARY, publish_files
+from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -55,7 +56,7 @@ class Settler:
     def settle(self, everything: bool = False) -> None:
         """One pass over the sealed files; with `everything`, also over what is not sealed yet."""
         engine = self._engine
-        with engine.upkeep_lock:
+        with engine.upkeep_lock, told_as_refusals("what is not settled stays in the journal; settle again later"):
             if engine.closed:
                 raise BrokerClosed("the broker is closed")
             engine.journal.flush()

@@ -37,6 +37,7 @@ from penstock.model.errors import CorruptData, StorageFailed
 from penstock.model.intake import Intake
 from penstock.model.names import check_stage_name
 from penstock.storage import Storage
+from penstock.storage.refusals import refusal_of
 
 DIRECTORY = "staging"
 OPEN, SEALED = ".open", ".sealed"
@@ -104,7 +105,8 @@ class SealedFile:
         except FileNotFoundError:
             raise CorruptData(self._name, 0, "the stage is missing") from None
         except OSError as error:
-            raise StorageFailed(f"{self._name} cannot be opened: {error}") from error
+            refusal = refusal_of(error, f"{self._name} was not opened; try again later")
+            raise refusal or StorageFailed(f"{self._name} cannot be opened: {error}") from error
         try:
             self.messages, self.end = self._read_seal()
         except BaseException:

@@ -10,7 +10,6 @@ One lock guards everything here, and is held for memory work and for writes into
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +30,6 @@ from penstock.broker.stage_files import (
 )
 from penstock.model.errors import (
     BrokerClosed,
-    DiskFull,
     InvalidArgument,
     Overloaded,
     PenstockError,
@@ -42,6 +40,7 @@ from penstock.model.intake import Intake, check_messages, is_text
 from penstock.model.message import Message
 from penstock.model.names import STAGE_NAME, check_stage_name
 from penstock.storage import File
+from penstock.storage.refusals import lacks_descriptors, refusal_of, told_as_refusals
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -51,7 +50,6 @@ _HANDLES_MAX = 64
 _WRITERS_MAX = 1000  # of one stage
 _WRITER_BYTES_MAX = 64
 _STALE_S = 86_400.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Stage:
@@ -186,19 +184,22 @@ class Staging:
         return stage
 
     def _write(self, stage: Stage, buffers: list[bytes]) -> int:
-        """Write behind what is there; the new end. A full disk leaves the stage as it was, anything else loses it."""
+        """Write behind what is there; the new end. A refusal leaves the stage as it was, anything else loses it."""
+        unchanged = f"nothing was added to the stage {stage.name!r}"
         try:
             handle = self._handles.get(stage.file)
             if handle is None:
-                handle = self._engine.storage.open(path_of(stage.file, OPEN))
+                with told_as_refusals(unchanged):
+                    handle = self._engine.storage.open(path_of(stage.file, OPEN))
             self._keep_open(stage, handle)
             try:
                 return handle.write(stage.end, buffers)
             except OSError as error:
-                if error.errno in _FULL:
-                    handle.truncate(stage.end)
-                    raise DiskFull(f"the disk is full: nothing was added to the stage {stage.name!r}") from error
-                raise
+                refusal = refusal_of(error, unchanged)
+                if refusal is None:
+                    raise
+                handle.truncate(stage.end)
+                raise refusal from error
         except OSError as error:
             stage.lost = f"the disk failed ({error})"
             raise _failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
@@ -244,21 +245,33 @@ class Staging:
         return self._handles.pop(stage.file)
 
     def _seal(self, stage: Stage, handle: File) -> None:
-        storage = self._engine.storage
+        sealed = False
         try:
             try:
                 handle.sync()
             finally:
                 handle.close()
-            storage.rename(path_of(stage.file, OPEN), path_of(stage.file, SEALED))
-            storage.sync_directory(DIRECTORY)
+            self._name_sealed(stage)
+            sealed = True
         except OSError as error:
             stage.lost = f"the disk failed ({error})"
             raise _failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
         finally:
             with self._changed:
-                stage.sealed, stage.sealing = not stage.lost, False
+                stage.sealed, stage.sealing = sealed, False
                 self._changed.notify_all()
+
+    def _name_sealed(self, stage: Stage) -> None:
+        """Give the file the name that says that it is complete; with no descriptor to sync that, the old one again."""
+        storage, old, new = self._engine.storage, path_of(stage.file, OPEN), path_of(stage.file, SEALED)
+        storage.rename(old, new)
+        try:
+            storage.sync_directory(DIRECTORY)
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+            storage.rename(new, old)
+            raise _failure(error, f"the stage {stage.name!r} was not sealed; seal it again later") from error
 
     def _count(self, stage: Stage, staged: int) -> int:
         if stage.messages < 0:  # the broker before sealed it
@@ -356,7 +369,5 @@ def check_stage_names(names: object) -> list[str]:
 
 
 def _failure(error: OSError, what: str) -> PenstockError:
-    """A failure of the disk, as callers get it."""
-    if error.errno in _FULL:
-        return DiskFull(f"the disk is full: {what}")
-    return StorageFailed(f"the disk failed ({error}): {what}")
+    """What a disk did not do, as callers get it."""
+    return refusal_of(error, what) or StorageFailed(f"the disk failed ({error}): {what}")

@@ -104,12 +104,12 @@ class JournalDirectory:
     def create(self, sequence: int, previous: JournalFile | None) -> JournalFile:
         """The next file, with its header on disk."""
         name = file_name(sequence)
-        if self._spares:
-            self._storage.rename(self._spares.pop(), name)
-            handle = self._storage.open(name)
-        else:
-            handle = self._storage.create(name)
+        spare = self._spares[-1] if self._spares else None
+        handle = self._storage.create(name) if spare is None else self._storage.open(spare)
         try:
+            if spare is not None:
+                self._storage.rename(spare, name)
+                self._spares.pop()
             header = FileHeader(
                 sequence,
                 self._broker,

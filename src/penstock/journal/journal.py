@@ -5,13 +5,13 @@ lone publisher pays no thread switch), and the background thread does it for all
 the *state lock*, shared with the broker, held only for memory work; and the *disk lock*, held by whoever
 writes. The disk lock is always taken first.
 
-A full disk refuses the group and everything behind it, cuts the half-written bytes off and goes on. Any other
-failure of a write or a sync freezes the journal: nobody can know what is on the disk until it is read again.
+A full disk, or a process with no file descriptor left for the next file, refuses the group and everything behind it;
+what was written of it is cut off, and the journal goes on. Any other failure of a write or a sync freezes the journal:
+nobody can know what is on the disk until it is read again.
 """
 
 from __future__ import annotations
 
-import errno
 import itertools
 import threading
 from collections.abc import Callable
@@ -23,8 +23,7 @@ from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
 from penstock.model.units import format_size
 from penstock.storage import Storage
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+from penstock.storage.refusals import refusal_of
 
 
 class Journal(JournalFiles):
@@ -215,7 +214,7 @@ class Journal(JournalFiles):
             file, entries, end = self._write(group, encoded)
             with self._lock:
                 self._place(group, file, entries, end)
-        except DiskFull as error:
+        except (DiskFull, Overloaded) as error:
             self._fail(group, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._fail(group, self._freeze(error))
@@ -264,10 +263,11 @@ class Journal(JournalFiles):
             end = file.handle.write(file.end, [head, *itertools.chain.from_iterable(encoded)])
             file.reserve(end)
         except OSError as error:
-            if error.errno not in _FULL:
+            refusal = refusal_of(error, "nothing of this was written; try again when there is room")
+            if refusal is None:
                 raise
             self._cut_unfinished()
-            raise DiskFull("the disk is full: nothing of this was written; free some space and try again") from error
+            raise refusal from error
         if self._config.sync == "always":
             self._sync_handle(file)
         return file, entries, end

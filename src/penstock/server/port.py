@@ -65,14 +65,10 @@ class Port(ABC, Generic[Client]):
         if self.stopping and not self.connections:
             self._all_gone.set()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more connections than there may be."""
-        return len(self.connections) > self.config.max_connections
-
     def full(self) -> Overloaded:
         """What whoever is one too many hears."""
-        return Overloaded(f"there are {self.config.max_connections} connections already (max_connections): try later")
+        limit = self.services.max_connections
+        return Overloaded(f"there are {limit} connections already (max_connections): try later")
 
     def _sweep_again(self) -> None:
         self.sweep()

@@ -19,6 +19,7 @@ from penstock.broker.segment_process import SegmentProcess
 from penstock.model.errors import PenstockError
 from penstock.server.access.starting import StartRefused, check_exposure, is_loopback
 from penstock.server.access.tls import read_certificates_again, server_context
+from penstock.server.descriptors import raise_limit
 from penstock.server.native.listener import NativeListener
 from penstock.server.services import Services
 from penstock.server.settings.options import ServerConfig
@@ -154,6 +155,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
         first_s.append(loop.time())
         stopping.set()
 
+    raise_limit()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # nothing is old yet

@@ -15,6 +15,7 @@ from penstock.server.access.principal import Principal
 from penstock.server.access.rates import RateLimits
 from penstock.server.access.tls import server_context
 from penstock.server.commits import Commits
+from penstock.server.descriptors import REFUSED_AT_ONCE, connections_max
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import OPERATIONS, TOKEN_OPERATIONS, prepare
@@ -30,6 +31,7 @@ class Services:
         self.broker = broker
         self.engine = broker.engine
         self.config = config
+        self.max_connections = connections_max(config)
         self.loop = asyncio.get_running_loop()
         self.access = Access(config)
         self.rates = RateLimits(config.rate_limit)
@@ -41,6 +43,16 @@ class Services:
         self.live = LiveFigures(self.metrics, self.loop)
         self.standings = Standings(broker.engine)
         self.awaited = around(broker, self.commits)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are more connections than there may be, on all ports together."""
+        return self.metrics.connections > self.max_connections
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether there are so many more that the newest is closed without a word."""
+        return self.metrics.connections > self.max_connections + REFUSED_AT_ONCE
 
     async def call(self, principal: Principal, operation: str, **arguments: Any) -> Any:
         """The result of an operation by its name, if it is allowed."""

@@ -25,10 +25,9 @@ _ABOUT_UPGRADES = frozenset({b"connection", b"upgrade", b"http2-settings"})
 class ConnectionState(ServerState):
     """What all connections know."""
 
-    def __init__(self, opened: Callable[[], bool], gone: Callable[[], None], lane: ExpressLane) -> None:
+    def __init__(self, opened: Callable[[Connection], None], gone: Callable[[], None], lane: ExpressLane) -> None:
         super().__init__()
         self.opened = opened
-        """A client came: whether it may stay."""
         self.gone = gone
         self.lane = lane
 
@@ -44,8 +43,11 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0  # what came since the last body, or the last request
         self._running: RequestResponseCycle | PlainPublish | None = None
         self._express: PlainPublish | None = None  # the request that is being read, if it takes the lane
-        if not self.server_state.opened():
-            self._refuse(503, "too many connections (max_connections)", "try again later", b"retry-after: 1\r\n")
+        self.server_state.opened(self)
+
+    def turn_away(self) -> None:
+        """Say that this connection is one too many, and close it."""
+        self._refuse(503, "too many connections (max_connections)", "try again later", b"retry-after: 1\r\n")
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self.loop.time()

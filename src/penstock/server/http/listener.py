@@ -29,7 +29,6 @@ class HttpListener:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._loop = services.loop
-        self._limit = services.config.max_connections
         self._idle_s = services.config.idle_timeout
         self.members = Members(services)
         self._front = Front(services, self.members, self._app)
@@ -76,10 +75,13 @@ class HttpListener:
     def _connection(self) -> Connection:
         return Connection(self._config, self.state, {}, self._loop)
 
-    def _opened(self) -> bool:
-        """A client came; whether it may stay."""
+    def _opened(self, connection: Connection) -> None:
+        """A client came, and may not stay if there are too many."""
         self._services.metrics.connection_opened("http")
-        return len(self.state.connections) <= self._limit
+        if self._services.is_flooded:
+            connection.transport.abort()
+        elif self._services.is_full:
+            connection.turn_away()
 
     def _gone(self) -> None:
         """A client went."""

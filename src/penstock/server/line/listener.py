@@ -31,7 +31,9 @@ class LineListener(Port[Connection]):
         super().opened(connection)
         if self.stopping:
             connection.dismiss(BrokerClosed("the server is stopping"))
-        elif self.is_full:
+        elif self.services.is_flooded:
+            connection.abort()
+        elif self.services.is_full:
             self._make_room(connection)
 
     def _make_room(self, newest: Connection) -> None:

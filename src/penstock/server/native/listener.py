@@ -42,7 +42,9 @@ class NativeListener(Port[Connection]):
         Session(self, connection)
         if self.stopping:
             connection.close(BrokerClosed("the server is stopping"))
-        elif self.is_full:
+        elif self.services.is_flooded:
+            connection.abort()
+        elif self.services.is_full:
             connection.close(self.full())
 
     def flush_soon(self, connection: Connection) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.topics import Log
-from penstock.model.errors import CorruptData
+from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.events import Event, EventKind
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
@@ -238,7 +238,7 @@ class Lives:
             return page
         try:
             chunk = LogReader(self._engine, log).chunk(Window(offset))
-        except (CorruptData, OSError):  # whoever consumes it hears of that
+        except (CorruptData, OSError, Overloaded):  # whoever consumes it hears of that
             return None
         if chunk is None:
             return None

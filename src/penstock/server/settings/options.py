@@ -106,7 +106,7 @@ class ServerConfig:
     log_format: str = option("auto", choice("auto", "text", "json"))
     """Lines for people (`text`) or for machines (`json`); `auto` is text on a terminal and JSON otherwise."""
     max_connections: int = option(10_000, whole(1, 1_000_000))
-    """Connections beyond this are refused."""
+    """Connections of all ports together; more are refused. The limit of open files may allow fewer."""
     max_frame_bytes: int = option(65 * MIB, size(64 * 1024, 2 * GIB))
     """The largest request; a batch of `max_batch_bytes` needs a little more than its own size."""
     max_buffered_bytes: int = option(512 * MIB, size(64 * 1024, 1 << 50))

@@ -1,0 +1,47 @@
+"""Refusals of a storage: nothing was done and nothing is broken, so the same can be tried again later.
+
+A full disk is one, and so is a process (or a machine) that has no file descriptor left. Every other `OSError` is a
+failure: nobody knows what is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from penstock.model.errors import DiskFull, Overloaded
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def is_refusal(error: OSError) -> bool:
+    """Whether the storage only refused."""
+    return error.errno in _FULL or lacks_descriptors(error)
+
+
+def lacks_descriptors(error: OSError) -> bool:
+    """Whether there was no file descriptor for it."""
+    return error.errno in _NO_DESCRIPTORS
+
+
+def refusal_of(error: OSError, what: str) -> DiskFull | Overloaded | None:
+    """A refusal as callers get it, with what it means for them; None: it is a failure."""
+    if error.errno in _FULL:
+        return DiskFull(f"the disk is full: {what}")
+    if lacks_descriptors(error):
+        return Overloaded(f"too many files and connections are open: {what}")
+    return None
+
+
+@contextlib.contextmanager
+def told_as_refusals(what: str) -> Iterator[None]:
+    """Raise what the storage refuses inside as callers get it; failures go through as they are."""
+    try:
+        yield
+    except OSError as error:
+        refusal = refusal_of(error, what)
+        if refusal is not None:
+            raise refusal from error
+        raise
