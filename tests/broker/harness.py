@@ -29,9 +29,9 @@ class Settling:
     """A broker on a directory whose segments are made by a process."""
 
     def __init__(self, path: Path, clock: VirtualClock | None = None, **options: Any) -> None:
-        self.process = SegmentProcess(str(path))
         config = BrokerConfig.parse({"min_free_bytes": 0, **options})
-        self.broker = Broker(FileStorage(path), config, clock, self.process)
+        self.process = SegmentProcess(str(path), config.readable_by)
+        self.broker = Broker(FileStorage(path, config.readable_by), config, clock, self.process)
 
     @property
     def child(self) -> subprocess.Popen[bytes]:

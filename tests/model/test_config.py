@@ -141,7 +141,9 @@ def test_an_archive_that_is_neither_text_nor_a_path_is_refused(value: object) ->
     assert f"archive: {value!r} is not a path" in problems({"archive": value}, topic=True)
 
 
-@pytest.mark.parametrize("name", [name for name in BROKER_NAMES if name not in {"sync", "topic_defaults"}])
+@pytest.mark.parametrize(
+    "name", [name for name in BROKER_NAMES if name not in {"sync", "readable_by", "topic_defaults"}]
+)
 def test_no_limit_of_the_broker_can_be_below_zero_nothing_or_text(name: str) -> None:
     for value in (-1, None, "nonsense"):
         assert f"{name}: {value!r} is not a" in problems({name: value})

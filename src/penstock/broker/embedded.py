@@ -317,7 +317,10 @@ def open_broker(
     checked = BrokerConfig.parse(config)
     if (path is None) == (storage is None):
         raise InvalidArgument("give the path of a data directory, or a storage")
-    return Broker(storage if storage is not None else FileStorage(path), checked, clock)  # type: ignore[arg-type]
+    if path is not None:
+        storage = FileStorage(path, checked.readable_by)
+    assert storage is not None
+    return Broker(storage, checked, clock)
 
 
 def _window(offset: int | None, from_time: Time | None, to_time: Time | None) -> Window:

@@ -40,8 +40,8 @@ class _Answer(msgspec.Struct, array_like=True):
 class SegmentProcess:
     """Has segments made by a process of its own, which is started when it is needed first."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, readable_by: str = "owner") -> None:
+        self._place = (path, readable_by)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # the broker may be closed while somebody settles
         self._closed = False
@@ -66,7 +66,7 @@ class SegmentProcess:
     def _ask(self, order: SegmentOrder) -> _Answer:
         if self._process is None:
             # It has the modules of this process (and not those of the directory that it happens to be started in).
-            command = [sys.executable, "-P", "-m", "penstock.broker.segment_process", self._path]
+            command = [sys.executable, "-P", "-m", "penstock.broker.segment_process", *self._place]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self._process.stdin is not None
@@ -101,11 +101,11 @@ def _receive(stream: IO[bytes]) -> bytes:
     return data
 
 
-def _make_segments(path: str) -> None:
+def _make_segments(path: str, readable_by: str) -> None:
     """The process: answer orders until there are no more."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are meant for the broker, which goes on
         signal.signal(number, signal.SIG_IGN)
-    storage = FileStorage(path)
+    storage = FileStorage(path, readable_by)
     with contextlib.suppress(EOFError, OSError):
         while True:
             order = msgspec.msgpack.decode(_receive(sys.stdin.buffer), type=SegmentOrder)
@@ -128,4 +128,4 @@ def _answer(storage: FileStorage, order: SegmentOrder) -> _Answer:
 
 
 if __name__ == "__main__":
-    _make_segments(sys.argv[1])
+    _make_segments(*sys.argv[1:])

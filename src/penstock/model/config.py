@@ -128,6 +128,8 @@ class BrokerConfig:
     """Dedupe ids that a topic remembers; beyond it, publishes with a new id are refused."""
     max_producers: int = option(100_000, whole(1, 1 << 40))
     """Producers that a topic remembers; beyond it, the one idle for longest is forgotten."""
+    readable_by: str = option("owner", choice("owner", "group", "all"))
+    """Who may read new files and directories of the data: their owner (`owner`), a `group`, or `all` users."""
     topic_defaults: TopicConfig = option(TopicConfig(), _topic_defaults)
     """The configuration of topics that are created without one of their own."""
 

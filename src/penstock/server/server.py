@@ -71,8 +71,8 @@ class Server:
         """Open the directory and listen."""
         check_exposure(self.config)
         server_context(self.config)  # what is wrong with its files is told before anything is done
-        storage = FileStorage(self.config.data_dir)
-        process = SegmentProcess(storage.path)
+        storage = FileStorage(self.config.data_dir, self.config.broker.readable_by)
+        process = SegmentProcess(storage.path, self.config.broker.readable_by)
         self.broker = await asyncio.to_thread(Broker, storage, self.config.broker, None, process)
         try:
             self.services = Services(self.broker, self.config)

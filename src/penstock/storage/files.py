@@ -12,6 +12,8 @@ from pathlib import Path
 from penstock.model.errors import DirectoryLocked
 from penstock.storage.interface import Buffer, inside
 
+READABLE_BY = {"owner": (0o600, 0o700), "group": (0o640, 0o750), "all": (0o644, 0o755)}
+"""The modes of files and of directories, by who may read them; the umask may take more away."""
 _BUFFERS_MAX = 1024  # what one pwritev takes (IOV_MAX on Linux)
 _JOIN_BYTES_MAX = 64 * 1024  # below this, copying is cheaper than a long vector
 
@@ -69,10 +71,12 @@ class OpenFile:
 
 
 class FileStorage:
-    """A directory of the machine; made when it is missing."""
+    """A directory of the machine; made when it is missing. What is there already keeps its mode."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], readable_by: str = "owner") -> None:
         self._root = Path(path).absolute()
+        self._readable_by = readable_by
+        self._file_mode, self._directory_mode = READABLE_BY[readable_by]
         self._lock_fd: int | None = None
         self._make(self._root)
 
@@ -84,10 +88,10 @@ class FileStorage:
         path = self._root / inside(name)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
-            return OpenFile(os.open(path, flags, 0o644))
+            return OpenFile(os.open(path, flags, self._file_mode))
         except FileNotFoundError:
             self._make(path.parent)
-            return OpenFile(os.open(path, flags, 0o644))
+            return OpenFile(os.open(path, flags, self._file_mode))
 
     def open(self, name: str) -> OpenFile:
         return OpenFile(os.open(self._root / inside(name), os.O_RDWR | os.O_CLOEXEC))
@@ -113,10 +117,10 @@ class FileStorage:
         return status.f_bavail * status.f_frsize
 
     def elsewhere(self, path: str) -> FileStorage:
-        return FileStorage(self._root / path)
+        return FileStorage(self._root / path, self._readable_by)
 
     def lock(self) -> None:
-        fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._file_mode)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -142,7 +146,7 @@ class FileStorage:
         if not path.is_dir():
             self._make(path.parent)
             with contextlib.suppress(FileExistsError):
-                path.mkdir()
+                path.mkdir(self._directory_mode)
             _sync_path(path.parent)
 
 

@@ -143,7 +143,7 @@ class TokenFile:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[StoredToken]]:
         """The tokens, to be changed by one at a time; written when that is over."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(0o700, parents=True, exist_ok=True)
         with self._open(_LOCK, os.O_RDWR | os.O_CREAT) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             tokens = self.read()

@@ -146,7 +146,7 @@ class LakeWriter:
 
     def __init__(self, root: Path, topic: str) -> None:
         self._root, self._topic = root, check_topic_name(topic)
-        self._storage = FileStorage(root / topic)
+        self._storage = FileStorage(root / topic, readable_by="all")
         self._lock_fd: int | None = None
         self.state = LakeState(root, topic)
 

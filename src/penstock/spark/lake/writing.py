@@ -43,7 +43,7 @@ def write_files(
 
     With `cover`, rows were left out: the files stand for all places from the first of these to before the second.
     """
-    storage = FileStorage(log.topic_root)
+    storage = FileStorage(log.topic_root, readable_by="all")
     files: list[LakeFile] = []
     groups = cut(log.table, batches, limit, thinned=cover is not None)
     for _, mine in groupby(groups, key=lambda group: group.file):
