@@ -287,7 +287,7 @@ def test_publishers_follow_backlog_delay_and_dedupe_window(broker: penstock.Brok
     broker.configure_topic("t", max_backlog=1, max_delay=10)
     with pytest.raises(penstock.Overloaded, match="max_backlog"):
         broker.publish("t", "y")
-    with pytest.raises(penstock.InvalidArgument, match="the limit is 10 s"):
+    with pytest.raises(penstock.InvalidArgument, match="the limit is 10s "):
         broker.publish("t", "y", delay=11)
     broker.configure_topic("t", max_backlog=None, dedupe_window=1000)
     clock.advance(900)
