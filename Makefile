@@ -5,32 +5,47 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-spark-oldest
-PACKAGE := -e '.[dev,spark]'
+TOOLS := .venv-tools
+LOCKS := $(wildcard requirements/*.txt)
+LOCKED := --no-deps --require-hashes --no-build-isolation
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools lint screenshots bench clean
+.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools lint lock audit screenshots bench clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## build the virtual environment .venv
 
-$(READY): pyproject.toml Makefile
-	$(call build,$(VENV),$(PACKAGE))
+$(READY): pyproject.toml Makefile $(LOCKS)
+	$(call build,$(VENV),spark.txt)
 
-# A virtual environment (its directory), with packages (arguments of pip) in it.
+# A virtual environment (its directory) with this package, and with what requirements/*.txt pins: what builds packages comes
+# first, then all that they and the tests need, with the PySpark of a file of its own.
 define build
-	@if command -v uv >/dev/null; then \
-	  uv venv --quiet --allow-existing --python $(PYTHON) $(1) && uv pip install --quiet --python $(1)/bin/python $(2); \
-	elif $(PYTHON) -m venv --help >/dev/null 2>&1 && $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
-	  $(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet $(2); \
-	else \
-	  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet $(2); \
-	fi
+	@$(call environment,$(1))
+	@$(call install,$(1),$(LOCKED) -r requirements/build.txt)
+	@$(call install,$(1),$(LOCKED) -r requirements/dev.txt -r requirements/$(2))
+	@$(call install,$(1),--no-deps --no-build-isolation -e .)
 	@touch $@
 endef
+
+# An empty virtual environment.
+environment = if command -v uv >/dev/null; then \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(1); \
+	else \
+	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv; }; \
+	  $(PYTHON) -m venv $(1); \
+	fi
+
+# Packages (arguments of pip) into a virtual environment.
+install = if command -v uv >/dev/null; then \
+	  uv pip install --quiet --python $(1)/bin/python $(2); \
+	else \
+	  $(1)/bin/python -m pip install --quiet $(2); \
+	fi
 
 run: setup java  ## run the main job: a broker, orders, workers, a pipeline on Spark, the dashboard
 	@$(BIN)/python -m examples.orders.run $(ARGS)
@@ -52,8 +67,8 @@ $(VENV)/spark-classes.jsa: $(READY) | java
 test-spark-oldest: $(OLDEST)/.ready java  ## run the tests of Spark with the oldest PySpark that is supported
 	@$(OLDEST)/bin/python -m pytest tests/spark $(ARGS)
 
-$(OLDEST)/.ready: pyproject.toml Makefile
-	$(call build,$(OLDEST),$(PACKAGE) 'pyspark==4.2.0')
+$(OLDEST)/.ready: pyproject.toml Makefile $(LOCKS)
+	$(call build,$(OLDEST),spark-oldest.txt)
 
 java:
 	@command -v java >/dev/null || { apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless; }
@@ -70,12 +85,34 @@ lint: setup  ## check style, types and import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
+lock: $(TOOLS)/.ready  ## pin all dependencies again, with hashes (ARGS=--upgrade takes newer ones)
+	@$(call pin,build) --group build
+	@$(call pin,spark) --no-deps --group spark
+	@$(call pin,spark-oldest) --no-deps --group spark-oldest
+	@$(call pin,dev) pyproject.toml --all-extras --constraint requirements/spark.txt --no-emit-package pyspark
+	@$(call pin,bench) --group bench --constraint requirements/dev.txt
+	@$(call pin,tools) --group tools
+
+# One file for all Pythons that are supported; it names no index.
+pin = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock' --output-file requirements/$(1).txt $(ARGS)
+
+audit: $(TOOLS)/.ready  ## look for known vulnerabilities of the pinned dependencies
+	@status=0; for file in $(LOCKS); do \
+	  echo "$$file:"; $(TOOLS)/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes --requirement $$file || status=1; \
+	done; exit $$status
+
+$(TOOLS)/.ready: requirements/tools.txt
+	@$(call environment,$(TOOLS))
+	@$(call install,$(TOOLS),--no-deps --require-hashes -r requirements/tools.txt)
+	@touch $@
+
 screenshots: setup tools  ## take the pictures of the dashboard again
 	@$(BIN)/python -m tests.dashboard.screenshots
 
 bench: setup tools  ## measure the figures of the README; results go to benchmarks/results
-	@$(BIN)/python -m pip show -q matplotlib 2>/dev/null || { command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python matplotlib || $(BIN)/python -m pip install --quiet matplotlib; }
+	@$(call install,$(VENV),$(LOCKED) -r requirements/bench.txt)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(OLDEST) penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(TOOLS) penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
