@@ -29,6 +29,7 @@ AS_ARROW = {
     "expires_at": pa.timestamp("us", tz="UTC"),
     "dedupe_id": pa.string(),
     "partition": pa.int32(),
+    "producer": pa.string(),
 }
 COLUMNS = list(AS_ARROW)
 
@@ -152,6 +153,7 @@ def test_L13_duckdb_sees_the_types_of_the_columns(files: str) -> None:
         "expires_at": "TIMESTAMP WITH TIME ZONE",
         "dedupe_id": "VARCHAR",
         "partition": "INTEGER",
+        "producer": "VARCHAR",
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from penstock.broker.burying import bury
+from penstock.segments import schema
 from penstock.testing import MemoryStorage, VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins
@@ -144,6 +145,59 @@ def test_lines_say_who_and_when_and_why(broker: penstock.Broker, clock: VirtualC
     assert text[0] == f"t/0/0  traceparent {parent}"
     assert [line.split()[2] for line in text[1:-1]] == ["PUBLISHED", "DELIVERED", "FAILED", "DELIVERED", "DEAD"]
     assert text[-1].strip() == "retained until 2026-01-08 00:00:00"
+
+
+def publish_named(broker: penstock.Broker) -> list[penstock.MessageId]:
+    """Messages of shop, of nobody, of till-1, and of a random producer, some of them in one block."""
+    engine, found = broker.engine, []
+    for name in ("shop", "shop", None, "till-1"):
+        identity, commit = engine.publish("t", penstock.Message("x"), name)
+        found.append(identity)
+    assert commit is not None
+    engine.journal.wait(commit)
+    found += broker.publish_many("t", ["x", "x"], producer="till-1", sequence=1)
+    found += broker.publish_many("t", ["x"], producer="0123456789abcdef" * 2, sequence=1)
+    return found
+
+
+def producers(broker: penstock.Broker, ids: list[penstock.MessageId]) -> list[str | None]:
+    return [broker.trace(identity).lines[0].producer for identity in ids]
+
+
+def test_TR1_who_published_is_told_also_after_settling_and_a_restart(
+    storage: MemoryStorage, clock: VirtualClock
+) -> None:
+    names = ["shop", "shop", None, "till-1", "till-1", "till-1", None]
+    with penstock.open(storage=storage, clock=clock) as broker:
+        ids = publish_named(broker)
+        assert producers(broker, ids) == names
+        assert "PUBLISHED    by shop" in str(broker.trace(ids[0]))
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert producers(broker, ids) == names
+        broker.settle()
+        assert broker.topics()[0].partitions[0].segments == 1
+        assert producers(broker, ids) == names
+        assert [message.value for message in broker.read("t")] == [b"x"] * 7
+        assert "producer" not in next(broker.read_arrow("t")).schema.names, "readers get what they got before"
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert producers(broker, ids) == names
+
+
+def test_TR1_segments_without_names_are_read_and_traced_as_before(
+    storage: MemoryStorage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with penstock.open(storage=storage, clock=clock) as broker:
+        old = publish_named(broker)
+        with monkeypatch.context() as earlier:
+            earlier.setattr(schema, "stored_messages_to_arrow", schema.messages_to_arrow)
+            broker.settle()
+        new = publish_named(broker)
+        broker.settle()
+        assert broker.topics()[0].partitions[0].segments == 2
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert set(producers(broker, old)) == {None}
+        assert producers(broker, new)[0] == "shop"
+        assert len(list(broker.read("t"))) == 11, "the batches of known sequences are there once"
 
 
 def test_a_delayed_life(broker: penstock.Broker, clock: VirtualClock) -> None:

@@ -10,9 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS, Batch, decode_batch, decode_tags, head_of
+from penstock.model.batch import (
+    DELIVER_AT,
+    EXPIRES,
+    PRIORITIES,
+    TAGS,
+    Batch,
+    decode_batch,
+    decode_tags,
+    head_of,
+    join_batches,
+)
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import NORMAL
+from penstock.model.producers import Names, name_at
 
 HEADERS = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
 TIMES = st.integers(0, 2**63 - 1)
@@ -81,6 +92,36 @@ def test_the_flags_of_a_batch_say_which_columns_it_has() -> None:
     assert encoded(Batch([b"v"], dedupe_ids=["one"]))[0] == encoded(Batch([b"v"], producer="p"))[0] == TAGS
 
 
+def test_F4_a_batch_of_a_version_without_names_is_read_as_it_was() -> None:
+    written = bytes.fromhex("04801000000094c0c000919400a674696c6c2d3107029392c4016bc092c40176c40177c0")
+    found = decode_batch(written, 2)
+    assert (found.values, found.keys, found.origins) == ([b"v", b"w"], [b"k", None], [(0, "till-1", 7, 2)])
+    assert found.producer_names is decode_tags(written, 2).producer_names is None
+
+
+def test_names_are_said_once_for_a_run_and_follow_their_rows() -> None:
+    names: Names = [(1, "shop"), (3, None), (4, "till-1")]
+    batch = Batch([b"0", b"1", b"2", b"3", b"4", b"5"], producer_names=names)
+    assert decode_batch(encoded(batch), 6) == batch and not batch.tagged
+    by_row = [name_at(names, row) for row in range(6)]
+    assert by_row == [None, "shop", "shop", None, "till-1", "till-1"]
+    for start in range(6):
+        for end in range(start + 1, 7):
+            cut = batch.slice(start, end)
+            assert [name_at(cut.producer_names, row) for row in range(len(cut))] == by_row[start:end]
+    picked = batch.select([5, 0, 2, 1])
+    assert [name_at(picked.producer_names, row) for row in range(4)] == ["till-1", None, "shop", "shop"]
+    joined = join_batches([batch, Batch([b"6"]), batch.slice(4, 6), batch.slice(1, 2)])
+    expected = [*by_row, None, *by_row[4:], "shop"]
+    assert [name_at(joined.producer_names, row) for row in range(len(joined))] == expected
+    assert join_batches([Batch([b"v"]), Batch([b"w"])]).producer_names is None
+
+
+def test_one_name_costs_a_batch_no_more_than_itself() -> None:
+    plain, named = Batch([b"v"] * 1000), Batch([b"v"] * 1000, producer_names=[(0, "order-service")])
+    assert len(encoded(named)) - len(encoded(plain)) < 30
+
+
 def test_the_layout_on_disk_is_the_one_that_is_documented() -> None:
     batch = Batch(
         [b"v", b"w"],
@@ -91,7 +132,7 @@ def test_the_layout_on_disk_is_the_one_that_is_documented() -> None:
         producer="p",
         sequence=5,
     )
-    tags = msgspec.msgpack.encode([None, "p", 5, None])
+    tags = msgspec.msgpack.encode([None, "p", 5, None, None])
     assert encoded(batch) == b"".join(
         [
             bytes([PRIORITIES | DELIVER_AT | TAGS | EXPIRES, 7, 1, 2]),

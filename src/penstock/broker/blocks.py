@@ -17,6 +17,7 @@ from penstock.model.events import Event, encode_events, merge_acks, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.message import IdRun
 from penstock.model.names import NORMAL, stored_topic_name
+from penstock.model.producers import Names
 
 Content = tuple[int, int, int, int]
 """What the index knows of the content of a block: flags, priority, low, high (see `BlockRef`)."""
@@ -95,18 +96,22 @@ class BatchBlock(LogBlock):
 class SinglesBlock(LogBlock):
     """Messages that were published one by one and are committed together."""
 
-    __slots__ = ("_batch", "_producers_max", "origins", "singles")
+    __slots__ = ("_batch", "_name", "_producers_max", "names", "origins", "singles")
 
     def __init__(self, log: Log, timestamp_us: int, producers_max: int) -> None:
         super().__init__(BlockKind.MESSAGES, log, log.next_offset, 0, timestamp_us)
         self._producers_max = producers_max
         self.singles: list[Single] = []
         self.origins: list[Origin] | None = None
+        self.names: Names = []
+        self._name: str | None = None  # of whoever published the last message
         self._batch: Batch | None = None
 
-    def add(self, single: Single, producer: str | None = None, sequence: int = 0) -> int:
-        """Take a message in; its offset."""
+    def add(self, single: Single, producer: str | None = None, sequence: int = 0, name: str | None = None) -> int:
+        """Take a message in, of a publisher with a name, if that is known; its offset."""
         offset = self.base + self.count
+        if name != self._name:
+            self._note_name(self.count, name)
         self.singles.append(single)
         self.count += 1
         self.log.next_offset = offset + 1
@@ -117,15 +122,22 @@ class SinglesBlock(LogBlock):
             self._expect(producer, sequence, offset, 1)
         return offset
 
-    def add_all(self, singles: list[Single], origins: list[Origin]) -> int:
-        """Take messages in that have nothing but values; the offset of the first."""
+    def add_all(self, singles: list[Single], origins: list[Origin], names: Names) -> int:
+        """Take messages in that have nothing but values, with the names from the first one on; its offset."""
         offset = self.base + self.count
+        for row, name in names:
+            if name != self._name:
+                self._note_name(self.count + row, name)
         self.singles += singles
         self.count += len(singles)
         self.log.next_offset = offset + len(singles)
         for row, producer, sequence, count in origins:
             self._expect(producer, sequence, offset + row, count)
         return offset
+
+    def _note_name(self, row: int, name: str | None) -> None:
+        self.names.append((row, name))
+        self._name = name
 
     def _expect(self, producer: str, sequence: int, offset: int, count: int) -> None:
         self.flags = TAGS
@@ -141,7 +153,7 @@ class SinglesBlock(LogBlock):
 
     def encode(self) -> list[bytes]:
         batch = self._batch = batch_of(self.singles)
-        batch.origins = self.origins
+        batch.origins, batch.producer_names = self.origins, self.names or None
         self.content = (batch.flags, batch.priority, 0, 0)
         return batch.encode()
 
@@ -152,7 +164,7 @@ class SinglesBlock(LogBlock):
             run = IdRun(self.partition, self.base, self.count)
             remember_producers(self.log.topic, run, self._batch, self._producers_max)
         announce(self, self._batch, length)
-        self.singles, self.origins, self._batch = [], None, None  # they can be read from the journal now
+        self.singles, self.names, self.origins, self._batch = [], [], None, None  # they are in the journal now
 
     def refused(self) -> None:
         super().refused()

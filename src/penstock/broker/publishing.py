@@ -14,21 +14,24 @@ from penstock.broker.writing import MESSAGE_BYTES, Writing
 from penstock.journal import Block, Commit
 from penstock.model.batch import Batch, Origin
 from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded
-from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
+from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer, set_producer_name
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
+from penstock.model.producers import Names
 from penstock.model.schedules import SCHEDULES
 
 _NO_PRODUCERS = ProducerHistories()
+_NO_NAMES: Names = [(0, None)]
 
 
 class Publishing(Writing):
     """The part of the engine that takes messages in."""
 
-    def publish(self, topic_name: str, message: Message) -> tuple[MessageId, Commit | None]:
+    def publish(self, topic_name: str, message: Message, name: str | None = None) -> tuple[MessageId, Commit | None]:
         """Publish one message; it is merged with the others of its commit."""
         now_us = self.clock.wall_us()
-        return self.publish_single(topic_name, check_message(message, self.config, now_us), message.partition, now_us)
+        single = check_message(message, self.config, now_us)
+        return self.publish_single(topic_name, single, message.partition, now_us, name=name)
 
     def publish_single(
         self,
@@ -38,8 +41,9 @@ class Publishing(Writing):
         now_us: int,
         producer: str | None = None,
         sequence: int = 0,
+        name: str | None = None,
     ) -> tuple[MessageId, Commit | None]:
-        """Publish one message that was checked; with a producer and a sequence, only once."""
+        """Publish one message that was checked; with a producer and a sequence, only once. Traces show the name."""
         size_bytes = single.size_bytes() + MESSAGE_BYTES
         with self.lock:
             self._check_writable(size_bytes, now_us)
@@ -61,10 +65,10 @@ class Publishing(Writing):
             else:
                 partition = int(partition)
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            return MessageId(topic.name, partition, block.add(single, producer, sequence)), commit
+            return MessageId(topic.name, partition, block.add(single, producer, sequence, name)), commit
 
     def publish_singles(
-        self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int
+        self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int, names: Names = _NO_NAMES
     ) -> tuple[IdRun, Commit] | None:
         """Publish messages that have nothing but values, each on its own, all to one partition.
 
@@ -83,7 +87,7 @@ class Publishing(Writing):
                 check_flow(topic, len(singles), 0, now_us)
             partition = topic.next_partition()
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            base = block.add_all(singles, origins)
+            base = block.add_all(singles, origins, names)
             return IdRun(partition, base, len(singles)), commit
 
     def _singles_block(self, topic: Topic, partition: int, size_bytes: int, now_us: int) -> tuple[SinglesBlock, Commit]:
@@ -109,9 +113,12 @@ class Publishing(Writing):
         check_producer(intake.batch, producer, sequence)
         return self.publish_intake(topic_name, intake, now_us)
 
-    def publish_intake(self, topic_name: str, intake: Intake, now_us: int) -> tuple[MessageIds, Commit | None]:
-        """Publish a batch that was checked; it knows its producer and sequence."""
+    def publish_intake(
+        self, topic_name: str, intake: Intake, now_us: int, name: str | None = None
+    ) -> tuple[MessageIds, Commit | None]:
+        """Publish a batch that was checked; it knows its producer and sequence. Traces show the name."""
         intake = _with_overhead(intake)
+        set_producer_name(intake.batch, name)
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from penstock.broker.topics import BlockRef, Catalog, Log
 from penstock.delivery.offsets import Offsets
 from penstock.journal.files import JournalFile, JournalFiles
-from penstock.model.batch import DELIVER_AT, decode_batch
+from penstock.model.batch import DELIVER_AT, decode_batch, decode_tags
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events
 from penstock.model.message import StoredMessage
+from penstock.model.producers import name_at
 from penstock.segments.info import SegmentInfo, archived_name, segment_name
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.storage import Storage
@@ -142,6 +143,17 @@ class LogReader:
                 first, end = place.segment.base, place.segment.end
             found.add_range(max(first, inside.start), min(end, inside.end))
         return found
+
+    def producer_at(self, offset: int) -> str | None:
+        """The name of whoever published the message at this offset, if that is known."""
+        for place, inside in self._places(Window(offset, offset + 1)):
+            if isinstance(place, _InJournal):
+                block = place.block
+                return name_at(decode_tags(self._body(place), block.count).producer_names, offset - block.base)
+            for table in self._tables(place.segment, inside, columns=["producer"]):
+                name: str | None = table.column(0)[0].as_py()
+                return name
+        return None
 
     def chunk(self, window: Window) -> tuple[Rows, int] | None:
         """The whole block, or what is left of the row group, in which the window begins, and its size in bytes."""

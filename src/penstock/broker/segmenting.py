@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ROWS_TOGETHER, _BYTES_TOGETHER = 5000, 4 << 20
 ReadBlocks = Callable[[list[BlockRef]], list[bytes]]
+ToArrow = Callable[[Rows, int], "pa.RecordBatch"]
 
 
 class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -44,9 +45,10 @@ class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
 
 def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> SegmentInfo:
     """Write the segment, on disk under its temporary name; `read` gives the checked bodies of blocks."""
+    from penstock.segments.schema import stored_messages_to_arrow
     from penstock.segments.writer import write_segment
 
-    batches = arrow_of_blocks(order.table, order.partition, order.blocks, read)
+    batches = arrow_of_blocks(order.table, order.partition, order.blocks, read, stored_messages_to_arrow)
     chunks, info = write_segment(order.table, order.topic, order.partition, batches)
     stage_file(storage, order.name, chunks, order.temporary)
     return info
@@ -70,8 +72,13 @@ def journal_opened(storage: Storage) -> Iterator[ReadBlocks]:
         yield read
 
 
-def arrow_of_blocks(table: str, partition: int, blocks: list[BlockRef], read: ReadBlocks) -> Iterator[pa.RecordBatch]:
-    """What the blocks hold; small ones are put together first, for making an Arrow batch has its price."""
+def arrow_of_blocks(
+    table: str, partition: int, blocks: list[BlockRef], read: ReadBlocks, to_arrow: ToArrow | None = None
+) -> Iterator[pa.RecordBatch]:
+    """What the blocks hold; small ones are put together first, for making an Arrow batch has its price.
+
+    `to_arrow` gives messages other columns than those that readers get.
+    """
     from penstock.segments.schema import events_to_arrow, messages_to_arrow
 
     for some in _together(blocks):
@@ -82,7 +89,8 @@ def arrow_of_blocks(table: str, partition: int, blocks: list[BlockRef], read: Re
             continue
         batch = join_batches([decode_batch(body, block.count) for body, block in zip(bodies, some, strict=True)])
         times_us = list(itertools.chain.from_iterable([block.timestamp_us] * block.count for block in some))
-        yield messages_to_arrow(Rows(range(some[0].base, some[-1].end), times_us, batch), partition)
+        rows = Rows(range(some[0].base, some[-1].end), times_us, batch)
+        yield (to_arrow or messages_to_arrow)(rows, partition)
 
 
 def _together(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:

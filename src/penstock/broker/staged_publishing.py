@@ -30,7 +30,8 @@ from penstock.broker.stage_files import FIRST, SealedFile, name_of
 from penstock.broker.staging import Staging, check_stage_names
 from penstock.model.batch import Batch
 from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, StageNotFound
-from penstock.model.intake import Intake, check_producer
+from penstock.model.intake import Intake, check_producer, set_producer_name
+from penstock.model.producers import name_of_producer
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -169,6 +170,8 @@ class StagedPublishing(Staging):
             parts, next_file, position = self._next_step(record, record.next_file)
             messages = record.messages + sum(len(intake.batch) for _, intake in parts)
             following = replace(record, messages=messages, next_file=next_file, position=position)
+            for _, intake in parts:
+                set_producer_name(intake.batch, name_of_producer(record.producer))
             now_us = engine.clock.wall_us()
             engine.journal.wait(engine.publish_together(parts, StagedBlock(following, now_us, self._keep), now_us))
             record = following

@@ -26,26 +26,27 @@ def trace(engine: Engine, identity: MessageId) -> Trace:
         config = topic.config
     engine.journal.flush()  # what has happened until now is told
     window = Window(identity.offset, identity.offset + 1)
-    message = next(LogReader(engine, partition.messages, include_deleted=True).messages(window), None)
+    reader = LogReader(engine, partition.messages, include_deleted=True)
+    message = next(reader.messages(window), None)
+    producer = None if message is None else reader.producer_at(identity.offset)
     found: list[Event] = []
     if partition.events is not None:
-        reader = LogReader(engine, partition.events, include_deleted=True)
-        found = list(reader.events_about(identity.offset))
+        found = list(LogReader(engine, partition.events, include_deleted=True).events_about(identity.offset))
     if message is None and not found:
         raise MessageNotFound(f"there is no message {identity}, and no event speaks of one")
-    lines = _lines(message, found, engine.clock.wall_us())
+    lines = _lines(message, producer, found, engine.clock.wall_us())
     until = None
     if message is not None and config.retention_age is not None:
         until = to_datetime(message.timestamp_us + round(config.retention_age * 1_000_000))
     return Trace(identity, message, lines, until)
 
 
-def _lines(message: StoredMessage | None, events: list[Event], now_us: int) -> list[TraceLine]:
+def _lines(message: StoredMessage | None, producer: str | None, events: list[Event], now_us: int) -> list[TraceLine]:
     """What the message itself tells (published, scheduled, due) with what the event log tells."""
     lines: list[TraceLine] = []
     due_us = 0
     if message is not None:
-        lines.append(TraceLine("published", message.timestamp_us))
+        lines.append(TraceLine("published", message.timestamp_us, producer=producer))
         due_us = message.deliver_at_us or 0
         if due_us:
             lines.append(TraceLine("scheduled", message.timestamp_us, due_us=due_us))

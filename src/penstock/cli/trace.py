@@ -76,6 +76,7 @@ def _answer(found: Trace) -> dict[str, object]:
                 "consumer": line.consumer,
                 "attempt": line.attempt or None,
                 "cause": line.cause,
+                "producer": line.producer,
                 "until": to_datetime(line.due_us) if line.due_us else None,
             }
             for line, since_s in _with_gaps(found.lines)
@@ -123,6 +124,8 @@ def _cause(line: TraceLine) -> str:
     from penstock.model.units import to_datetime
 
     parts = [visible(line.cause)] if line.cause else []
+    if line.producer:
+        parts.append(f"by {visible(line.producer)}")
     if line.due_us:
         parts.append(f"until {_time(to_datetime(line.due_us))}")
     return ", ".join(parts)

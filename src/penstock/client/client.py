@@ -81,6 +81,8 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
 
     With `tls`, the server must show a certificate of an authority that this machine trusts, or that is in the file
     `ca`; `cert` and `key` are files with what this client shows itself, where a server asks for that.
+
+    `name` is what traces call the producer of its messages; without one, that is the name of the token.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
         address: str = "127.0.0.1:9000",
         *,
         token: str | None = None,
+        name: str | None = None,
         tls: bool | ssl.SSLContext = False,
         ca: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
@@ -100,6 +103,7 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
         parse_address(address)
         self._address = address
         self._token = token
+        self._name = None if name is None else check_group_name(name, "client")
         self._tls = client_context(tls, ca, cert, key)
         self._timeout_s = duration(0.001)(timeout)
         self._linger_s = parse_duration(linger)
@@ -110,7 +114,7 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise BrokerClosed("a client is entered once")
-        link = Link(self._address, self._token, self._timeout_s, self._tls)
+        link = Link(self._address, self._token, self._timeout_s, self._tls, self._name)
         await link.open()
         self._opened = (link, Publisher(link, self._linger_s, self._batch_size))
         return self

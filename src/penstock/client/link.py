@@ -62,7 +62,14 @@ class Request:
 class Link:
     """Keeps a connection to one server."""
 
-    def __init__(self, address: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        name: str | None = None,
+    ) -> None:
         self.host, self.port = parse_address(address)
         self.address = f"{self.host}:{self.port}"
         self.timeout_s = timeout_s
@@ -73,6 +80,7 @@ class Link:
         self.on_push: dict[int, OnPush] = {}  # by the number of the consumer
         self.on_connected: list[Callable[[], None]] = []
         self._token = token
+        self._name = name
         self._tls = tls
         self._requests: dict[int, Request] = {}
         self._last_correlation = 0
@@ -222,7 +230,7 @@ class Link:
                     ssl=self._tls,
                     server_hostname=None if self._tls is None else self.host,
                 )
-                hello = Hello([VERSION], f"penstock-python {__version__}", self._token)
+                hello = Hello([VERSION], f"penstock-python {__version__}", self._token, self._name)
                 connection.send(frame(Command.HELLO, 0, encode(hello)))
                 self.welcome = await greeted
         except (OSError, TimeoutError) as error:

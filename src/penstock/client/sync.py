@@ -38,6 +38,8 @@ class Client(ClientStaging, ClientAdministration):
 
     With `tls`, the server must show a certificate of an authority that this machine trusts, or that is in the file
     `ca`; `cert` and `key` are files with what this client shows itself, where a server asks for that.
+
+    `name` is what traces call the producer of its messages; without one, that is the name of the token.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Client(ClientStaging, ClientAdministration):
         address: str = "127.0.0.1:9000",
         *,
         token: str | None = None,
+        name: str | None = None,
         tls: bool | ssl.SSLContext = False,
         ca: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
@@ -56,6 +59,7 @@ class Client(ClientStaging, ClientAdministration):
         client = AsyncClient(
             address,
             token=token,
+            name=name,
             tls=tls,
             ca=ca,
             cert=cert,

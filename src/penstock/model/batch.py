@@ -7,13 +7,13 @@ Layout of an encoded batch (little endian); its message count is kept beside it,
     u8   × count         priorities                       if PRIORITIES
     i64  × count         deliver-at, µs since 1970, 0 = at once   if DELIVER_AT
     i64  × count         expires-at, µs since 1970, 0 = never     if EXPIRES
-    u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence, origins]   if TAGS
+    u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence, origins, names]   if TAGS
     …    payload         msgpack of [keys or nil, values, headers or nil], each a list of count
 
 What the broker must know to deliver (priorities, times) stands in front as plain arrays, left out where
 it is the same for all; the payload is decoded only by readers and by settling. A batch has one producer and
 sequence, or, where messages that were published one by one were merged, `origins`: runs of [row, producer,
-sequence, count].
+sequence, count]. `names` says who published them (see `producers`); batches of earlier versions end before it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import msgspec
 
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import NORMAL
+from penstock.model.producers import Names, joined_names, names_between, names_of
 
 Item = TypeVar("Item")
 
@@ -47,6 +48,7 @@ class _Tags(msgspec.Struct, array_like=True, gc=False):
     producer: str | None
     sequence: int
     origins: list[Origin] | None = None
+    producer_names: Names | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -75,6 +77,8 @@ class Batch(msgspec.Struct):
     producer: str | None = None
     sequence: int = 0
     origins: list[Origin] | None = None
+    producer_names: Names | None = None
+    """Who published them, for traces."""
     payload: bytes | None = None
     """Keys, values and headers as they came, encoded; None where they have to be encoded."""
 
@@ -92,7 +96,7 @@ class Batch(msgspec.Struct):
         return (
             (PRIORITIES if self.priorities is not None else 0)
             | (DELIVER_AT if self.deliver_at is not None else 0)
-            | (TAGS if self.tagged else 0)
+            | (TAGS if self.tagged or self.producer_names is not None else 0)
             | (EXPIRES if self.expires_at is not None else 0)
         )
 
@@ -109,6 +113,7 @@ class Batch(msgspec.Struct):
             dedupe_ids=None if self.dedupe_ids is None else self.dedupe_ids[start:end],
             producer=self.producer,
             sequence=self.sequence,
+            producer_names=names_between(self.producer_names, start, end),
         )
 
     def select(self, rows: Sequence[int]) -> Batch:
@@ -124,6 +129,7 @@ class Batch(msgspec.Struct):
             dedupe_ids=None if self.dedupe_ids is None else select(self.dedupe_ids, rows),
             producer=self.producer,
             sequence=self.sequence,
+            producer_names=names_of(self.producer_names, rows),
         )
 
     def encode(self) -> list[bytes]:
@@ -135,8 +141,8 @@ class Batch(msgspec.Struct):
             buffers.append(_little_endian(self.deliver_at).tobytes())
         if self.expires_at is not None:
             buffers.append(_little_endian(self.expires_at).tobytes())
-        if self.tagged:
-            tags = _encode(_Tags(self.dedupe_ids, self.producer, self.sequence, self.origins))
+        if self.tagged or self.producer_names is not None:
+            tags = _encode(_Tags(self.dedupe_ids, self.producer, self.sequence, self.origins, self.producer_names))
             buffers += [_LENGTH.pack(len(tags)), tags]
         buffers.append(self.encode_payload())
         return buffers
@@ -147,7 +153,7 @@ class Batch(msgspec.Struct):
 
 
 def join_batches(batches: list[Batch]) -> Batch:
-    """The messages of several batches as one, without what they were tagged with but their dedupe ids."""
+    """The messages of several batches as one, without what they were tagged with but dedupe ids and names."""
     if len(batches) == 1:
         return batches[0]
     priorities = {batch.priority for batch in batches}
@@ -163,6 +169,7 @@ def join_batches(batches: list[Batch]) -> Batch:
         deliver_at=_joined_times([batch.deliver_at for batch in batches], batches),
         expires_at=_joined_times([batch.expires_at for batch in batches], batches),
         dedupe_ids=_joined([batch.dedupe_ids for batch in batches], batches),
+        producer_names=joined_names((batch.producer_names, len(batch)) for batch in batches),
     )
 
 
@@ -212,7 +219,7 @@ def decode_payload(payload: bytes) -> Payload:
 
 
 def decode_tags(body: bytes, count: int) -> Batch:
-    """The batch without its payload: enough to know priorities, times, dedupe ids and producer."""
+    """The batch without its payload: enough to know priorities, times, dedupe ids, producers and their names."""
     try:
         return _decode_columns(body, count)[0]
     except (struct.error, msgspec.MsgspecError, IndexError, ValueError) as error:
@@ -246,7 +253,7 @@ def _decode_columns(body: bytes, count: int) -> tuple[Batch, int]:
         place += _LENGTH.size
         tags = _decode_tags(body[place : place + length])
         batch.dedupe_ids, batch.producer, batch.sequence = tags.dedupe_ids, tags.producer, tags.sequence
-        batch.origins = tags.origins
+        batch.origins, batch.producer_names = tags.origins, tags.producer_names
         place += length
     if place > len(body):
         raise ValueError("it ends before its columns do")

@@ -13,6 +13,7 @@ from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.message import Message
 from penstock.model.names import LOWEST, NORMAL, Priority, parse_priority
+from penstock.model.producers import name_of_producer
 from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size, parse_duration
 
 DEDUPE_ID_BYTES_MAX = 1024
@@ -155,6 +156,13 @@ def check_producer(batch: Batch, producer: object, sequence: object) -> None:
     if batch.dedupe_ids is not None:
         raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
     batch.producer, batch.sequence = plain_text(producer), int(sequence)  # type: ignore[call-overload]
+    set_producer_name(batch, name_of_producer(batch.producer))
+
+
+def set_producer_name(batch: Batch, name: str | None) -> None:
+    """Note who publishes the batch, unless that is known."""
+    if name is not None and batch.producer_names is None:
+        batch.producer_names = [(0, name)]
 
 
 def _is_sequence(value: object) -> bool:

@@ -22,6 +22,8 @@ class TraceLine(msgspec.Struct, frozen=True):
     cause: str | None = None
     due_us: int = 0
     """When it falls due or is tried again, where that was decided."""
+    producer: str | None = None
+    """Who published it, by name: the `producer` of the publish, the name of the client, or that of its token."""
 
     @property
     def time(self) -> datetime:
@@ -50,6 +52,7 @@ class Trace(msgspec.Struct, frozen=True):
             parts = [
                 f"{line.time:%Y-%m-%d %H:%M:%S.%f}",
                 line.kind.upper().ljust(11),
+                f"by {line.producer}" if line.producer else "",
                 line.group or "",
                 line.consumer or "",
                 f"attempt {line.attempt}" if line.attempt else "",

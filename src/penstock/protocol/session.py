@@ -20,6 +20,8 @@ class Hello(msgspec.Struct):
     versions: Annotated[list[int], msgspec.Meta(max_length=64)]
     client: str = ""
     token: str | None = None
+    name: str | None = None
+    """What traces call it as a publisher."""
 
 
 class Welcome(msgspec.Struct):

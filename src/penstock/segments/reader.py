@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 
 from penstock.model.errors import CorruptData
 from penstock.segments.info import SegmentInfo
-from penstock.segments.schema import POSITION, TIMESTAMP
+from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.storage import File, Storage
@@ -25,6 +25,7 @@ class SegmentReader:
 
     def __init__(self, storage: Storage, name: str, table: str, info: SegmentInfo) -> None:
         self._position, self._time = POSITION[table], TIMESTAMP[table]
+        self._usual = SCHEMAS[table].names
         self.row_groups_read = 0
         file = storage.open(name)
         try:
@@ -52,9 +53,9 @@ class SegmentReader:
         """The rows inside the window, a table for each row group that holds some.
 
         With `about`, of an event segment: only events that may speak of messages from the first of these offsets
-        to the second. With `columns`, only these, in this order.
+        to the second. With `columns`, only these, in this order; `producer` is one that must be asked for.
         """
-        needed = columns
+        needed = self._usual
         if columns is not None:
             runs = () if about is None else ("offset", "last")
             needed = list(dict.fromkeys((self._position, self._time, *runs, *columns)))
@@ -66,7 +67,7 @@ class SegmentReader:
                 if about is not None:
                     table = table.filter((pc.field("offset") <= about[1]) & (pc.field("last") >= about[0]))
                 if len(table):
-                    yield table if columns is None else table.select(columns)
+                    yield table if columns is None else _with_producer(table, columns).select(columns)
 
     def _may_speak_of(self, number: int, about: tuple[int, int] | None) -> bool:
         if about is None:
@@ -97,6 +98,13 @@ class SegmentReader:
             times = table.column(self._time).cast(pa.int64())
             table = table.filter(pc.and_(pc.greater_equal(times, window.from_us), pc.less(times, window.to_us)))
         return table
+
+
+def _with_producer(table: pa.Table, columns: list[str]) -> pa.Table:
+    """The table with nobody's name, where names are asked for and the file is of a version that kept none."""
+    if "producer" in columns and "producer" not in table.column_names:
+        return table.append_column("producer", pa.nulls(len(table), pa.string()))
+    return table
 
 
 class _CheckedBytes(io.RawIOBase):

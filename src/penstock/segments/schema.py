@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Sequence
 
@@ -48,6 +49,9 @@ EVENTS = pa.schema(
     ]
 )
 SCHEMAS = {"messages": MESSAGES, "events": EVENTS}
+"""The columns that readers get."""
+STORED_MESSAGES = MESSAGES.append(pa.field("producer", pa.string()))
+"""As files hold them: with who published them, which traces show. Files of earlier versions have no such column."""
 POSITION = {"messages": "offset", "events": "event"}
 TIMESTAMP = {"messages": "timestamp", "events": "time"}
 
@@ -76,6 +80,26 @@ def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
         ],
         schema=MESSAGES,
     )
+
+
+def stored_messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
+    """Rows as a segment stores them."""
+    names, count = rows.batch.producer_names, len(rows.offsets)
+    if names is None:
+        column = pa.nulls(count, pa.string())
+    elif len(names) == 1 and not names[0][0]:
+        column = pa.repeat(pa.scalar(names[0][1], pa.string()), count)
+    else:
+        runs = itertools.pairwise([(0, None), *names, (count, None)])
+        each = [[name] * (end - row) for (row, name), (end, _) in runs]
+        column = pa.array(list(itertools.chain.from_iterable(each)), pa.string())
+    public = messages_to_arrow(rows, partition)
+    return pa.RecordBatch.from_arrays([*public.columns, column], schema=STORED_MESSAGES)
+
+
+def is_schema_of(table: str, schema: pa.Schema) -> bool:
+    """Whether a file with these columns can be a segment of this table, of this version or an earlier one."""
+    return schema.equals(SCHEMAS[table]) or (table == "messages" and schema.equals(STORED_MESSAGES))
 
 
 def messages_from_arrow(table: pa.Table) -> Rows:

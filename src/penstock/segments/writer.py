@@ -8,6 +8,7 @@ Parquet's page checksums are written too, for readers that know nothing of ours.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Iterable
 
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from google_crc32c import extend as crc32c_extend
 
 from penstock.segments.info import SegmentInfo
-from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
+from penstock.segments.schema import POSITION, TIMESTAMP
 
 ROW_GROUP_ROWS = 32_768
 ROW_GROUP_BYTES = {"messages": 8 << 20, "events": 1 << 20}  # a trace reads a few row groups of events, whole
@@ -62,23 +63,25 @@ def write_segment(
 def write_row_groups(
     table: str, topic: str, partition: int, groups: Iterable[pa.Table]
 ) -> tuple[list[bytes], SegmentInfo]:
-    """The same, of rows that are cut into row groups already."""
+    """The same, of rows that are cut into row groups already; the file has the columns of the first."""
+    groups = iter(groups)
+    first = next(groups)
     sink = _Sink()
     summary = _Summary(table)
     position_column, time_column = POSITION[table], TIMESTAMP[table]
     writer = pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
-        SCHEMAS[table].with_metadata({"penstock.topic": topic, "penstock.partition": str(partition)}),
+        first.schema.with_metadata({"penstock.topic": topic, "penstock.partition": str(partition)}),
         compression="zstd",
         compression_level=1,
-        use_dictionary=["priority", "partition", "kind", "group", "consumer", "attempt"],
+        use_dictionary=["priority", "partition", "kind", "group", "consumer", "attempt", "producer"],
         column_encoding={position_column: "DELTA_BINARY_PACKED", time_column: "DELTA_BINARY_PACKED"},
         write_statistics=[position_column, time_column, *_SEEKABLE[table], "partition"],
         write_page_checksum=True,
         store_schema=True,
     )
     marks: list[tuple[int, int]] = []
-    for group in groups:
+    for group in itertools.chain((first,), groups):
         writer.write_table(group, row_group_size=len(group))
         marks.append(sink.mark())
         summary.add(group)

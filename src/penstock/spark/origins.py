@@ -187,12 +187,12 @@ def _looked_at(path: Path, table: str) -> SegmentPlace:
     import pyarrow.parquet as pq
     from google_crc32c import value as crc32c
 
-    from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
+    from penstock.segments.schema import POSITION, TIMESTAMP, is_schema_of
     from penstock.segments.writer import ROW_GROUPS_KEY
 
     metadata = pq.read_metadata(path)
     marks = json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()])
-    if not metadata.schema.to_arrow_schema().equals(SCHEMAS[table]):
+    if not is_schema_of(table, metadata.schema.to_arrow_schema()):
         raise ValueError("its columns are others")
     columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]

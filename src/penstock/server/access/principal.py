@@ -63,6 +63,11 @@ class Principal:
             for pattern in self.topics
         )
 
+    @property
+    def producer_name(self) -> str | None:
+        """What it is called as a publisher: by its token, if it has one."""
+        return None if self.token is None else self.name
+
     def own_name(self, name: str) -> str:
         """The name of a stage or of its producer, which belong to no topic: who is for some topics has their own."""
         return name if self.sees_all else f"{self.name}.{name}"

@@ -80,7 +80,7 @@ def publish_message(
     engine = services.engine
     now_us = engine.clock.wall_us()
     single = check_message(message, engine.config, now_us)
-    identity, commit = engine.publish_single(topic, single, message.partition, now_us)
+    identity, commit = engine.publish_single(topic, single, message.partition, now_us, name=principal.producer_name)
     due_us = single.deliver_at_us
     place = (identity.topic, identity.partition, identity.offset)
     due_at = to_datetime(due_us) if due_us else None
@@ -98,7 +98,7 @@ async def publish_batch(
     now_us = engine.clock.wall_us()
     intake, producer, sequence = await _do(services, body, partial(_read_batch, engine.config, body, now_us))
     check_producer(intake.batch, producer, sequence)
-    ids, commit = engine.publish_intake(topic, intake, now_us)
+    ids, commit = engine.publish_intake(topic, intake, now_us, principal.producer_name)
     if commit is not None:
         if not commit.done:
             await services.commits.of(commit)

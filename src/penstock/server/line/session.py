@@ -97,7 +97,8 @@ class Session:
             case Produce():
                 self._permit(Scope.PUBLISH, command.topic)
                 message = Message(command.value, priority=command.priority, partition=command.partition)
-                _, commit = self._services.engine.publish(command.topic, message)
+                name = None if self._principal is None else self._principal.producer_name
+                _, commit = self._services.engine.publish(command.topic, message, name)
                 self._answer_after(commit, reply, replies.OK)
             case Ack():
                 self._permit(Scope.CONSUME, command.topic)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.model.batch import decode_payload
 from penstock.model.errors import Unauthenticated
-from penstock.model.names import TOPIC_NAME
+from penstock.model.names import TOPIC_NAME, check_group_name
+from penstock.model.producers import name_of_producer
 from penstock.model.units import format_size
 from penstock.protocol.frames import REPLY, VERSION, Command, ProtocolError, frame
 from penstock.protocol.publishing import (
@@ -43,6 +44,8 @@ class Session:
         self._commits = listener.commits
         self._clock = self._engine.clock
         self._may_publish: set[str] = set()  # topics for which that was found out
+        self._name: str | None = None  # what the client calls itself, or its token
+        self._last_producer: tuple[str | None, str | None] = (None, None)  # and the name that it has
         self._consumers = Consumers(listener, connection)
         self._operations = Operations(listener, connection)
         connection.handlers = {Command.HELLO: self._hello}
@@ -59,7 +62,10 @@ class Session:
                 correlation,
             )
         connection, config, engine = self._connection, self._listener.config, self._engine
+        name = None if hello.name is None else check_group_name(hello.name, "client")
         connection.greet(self._authenticate(hello.token))
+        self._name = name or connection.principal.producer_name
+        self._last_producer = (None, self._name)
         connection.handlers = {
             Command.HELLO: self._hello,
             Command.PING: self._ping,
@@ -102,6 +108,14 @@ class Session:
         if TOPIC_NAME.fullmatch(topic):  # others are refused, and may be large
             self._may_publish.add(topic)
 
+    def _name_of(self, producer: str | None) -> str | None:
+        """The name of whoever publishes: that of the producer, or of the client; it is seldom another than before."""
+        known, name = self._last_producer
+        if producer != known:
+            name = (name_of_producer(producer) if producer is not None else None) or self._name
+            self._last_producer = (producer, name)
+        return name
+
     def _ping(self, correlation: int, body: memoryview | bytes) -> None:
         self._connection.reply(Command.PING, correlation, bytes(body))
 
@@ -114,19 +128,19 @@ class Session:
         if len(payload[1]) == 1:
             single = plain_single(body, request, payload, engine.config)
             if single is not None:
-                singles.add(self._connection, correlation, request, single)
+                singles.add(self._connection, correlation, request, single, self._name_of(request.producer))
                 return
         singles.publish()  # those that came before go before
         now_us = self._clock.wall_us()
         intake = intake_of(request, payload, engine.config, now_us)
         if len(payload[1]) == 1:
             partition = None if intake.partitions is None else intake.partitions[0]
-            origin = (request.producer, request.sequence)
+            origin = (request.producer, request.sequence, self._name_of(request.producer))
             singles.publish_one(
                 self._connection, correlation, request.topic, single_of(intake), partition, now_us, *origin
             )
             return
-        ids, commit = engine.publish_intake(request.topic, intake, now_us)
+        ids, commit = engine.publish_intake(request.topic, intake, now_us, self._name)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
         self._commits.reply_after(commit, self._connection, correlation, reply)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.model.batch import Origin
 from penstock.model.errors import LimitExceeded, Overloaded, PenstockError
 from penstock.model.intake import Single
+from penstock.model.producers import Names, name_at
 from penstock.protocol.publishing import Publish, published_single
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ _TOGETHER_MAX = 1000
 class _Gathering:
     """Single messages for one topic, which have nothing but a value."""
 
-    __slots__ = ("origins", "requests", "singles")
+    __slots__ = ("name", "names", "origins", "requests", "singles")
 
     def __init__(self) -> None:
         self.singles: list[Single] = []
         self.requests: list[tuple[Connection, int]] = []  # and the correlation
         self.origins: list[Origin] = []
+        self.name: str | None = ""  # of whoever sent the last one; nobody is called so
+        self.names: Names = []
 
 
 class Singles:
@@ -39,7 +42,7 @@ class Singles:
         self._engine = listener.broker.engine
         self._gathering: dict[str, _Gathering] = {}
 
-    def add(self, connection: Connection, correlation: int, request: Publish, single: Single) -> None:
+    def add(self, connection: Connection, correlation: int, request: Publish, single: Single, name: str | None) -> None:
         """Publish a message with the others of this turn."""
         if not self._gathering:
             self._listener.loop.call_soon(self._publish_turn)
@@ -48,6 +51,9 @@ class Singles:
             gathering = self._gathering[request.topic] = _Gathering()
         if request.producer is not None:
             self._note_origin(gathering, request.producer, request.sequence)
+        if name != gathering.name:
+            gathering.name = name
+            gathering.names.append((len(gathering.singles), name))
         gathering.singles.append(single)
         gathering.requests.append((connection, correlation))
         if len(gathering.singles) >= _TOGETHER_MAX:
@@ -76,7 +82,8 @@ class Singles:
     def _publish(self, topic: str, gathering: _Gathering) -> None:
         now_us = self._engine.clock.wall_us()
         try:
-            published = self._engine.publish_singles(topic, gathering.singles, gathering.origins, now_us)
+            singles, origins, names = gathering.singles, gathering.origins, gathering.names
+            published = self._engine.publish_singles(topic, singles, origins, now_us, names)
         except (LimitExceeded, Overloaded):  # of all together: some of them may fit
             published = None
         except PenstockError as error:
@@ -97,7 +104,9 @@ class Singles:
         for row, (single, (connection, correlation)) in enumerate(
             zip(gathering.singles, gathering.requests, strict=True)
         ):
-            self.publish_one(connection, correlation, topic, single, None, now_us, *origins.get(row, (None, 0)))
+            whose, number = origins.get(row, (None, 0))
+            name = name_at(gathering.names, row)
+            self.publish_one(connection, correlation, topic, single, None, now_us, whose, number, name)
 
     def publish_one(
         self,
@@ -109,10 +118,11 @@ class Singles:
         now_us: int,
         producer: str | None,
         sequence: int,
+        name: str | None,
     ) -> None:
         """Publish one message by itself."""
         try:
-            identity, commit = self._engine.publish_single(topic, single, partition, now_us, producer, sequence)
+            identity, commit = self._engine.publish_single(topic, single, partition, now_us, producer, sequence, name)
         except PenstockError as error:
             connection.refuse(correlation, error)
             return

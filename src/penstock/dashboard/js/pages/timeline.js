@@ -103,6 +103,7 @@ function Steps({ steps }) {
           <span class="muted">${EXPLAINED[step.kind] ?? ""}</span>
           ${step.attempt ? html`<span class="badge">attempt ${step.attempt}</span>` : null}
           ${step.group ? html`<span class="step-who"><${GroupLink} name=${step.group} />${step.consumer ? html`<span class="muted mono" title=${step.consumer}> ${step.consumer}</span>` : null}</span>` : null}
+          ${step.producer ? html`<span class="step-who muted">by <bdi class="mono">${visible(step.producer)}</bdi></span>` : null}
           ${step.due_at ? html`<span class="muted">${DUE[step.kind] ?? "until"} <${Time} value=${step.due_at} /></span>` : null}
           ${step.cause ? html`<bdi class="cause">${visible(step.cause.slice(0, 2000))}</bdi>` : null}
         </span>

@@ -62,7 +62,7 @@ async def enqueue(request: Request[Any, Any, Any], caller: Caller, queue: Queue)
     single = check_message(message, engine.config, now_us)
     if not _is_there(engine, queue) and engine.config.topic_defaults.partitions != 1:
         await services.workers.run(partial(_make, caller, queue))
-    _, commit = engine.publish_single(queue, single, 0, now_us)
+    _, commit = engine.publish_single(queue, single, 0, now_us, name=caller.principal.producer_name)
     if commit is not None:
         await services.commits.of(commit)
         commit.result()

@@ -59,12 +59,14 @@ class Line(msgspec.Struct):
     cause: str | None
     due_at: datetime | None
     """When it falls due or is tried again, where that was decided."""
+    producer: str | None
+    """Who published it: the `producer` of the publish, the name of the client, or that of its token."""
 
     @classmethod
     def of(cls, line: TraceLine) -> Line:
         """As JSON."""
         due_at = to_datetime(line.due_us) if line.due_us else None
-        return cls(line.kind, line.time, line.group, line.consumer, line.attempt, line.cause, due_at)
+        return cls(line.kind, line.time, line.group, line.consumer, line.attempt, line.cause, due_at, line.producer)
 
 
 class TraceView(msgspec.Struct):

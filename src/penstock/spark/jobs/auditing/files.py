@@ -15,7 +15,7 @@ from google_crc32c import value as crc32c
 
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
-from penstock.segments.schema import POSITION, SCHEMAS
+from penstock.segments.schema import POSITION, is_schema_of
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.spark.jobs.auditing.problems import Findings
 from penstock.spark.jobs.auditing.sides import LogView, Side
@@ -119,7 +119,7 @@ def _look_through(file: _File, data: bytes) -> tuple[tuple[int, int], ...]:
         if crc32c(bytes(view[start:end])) != crc:
             raise CorruptData(name, start, f"row group {number} does not match its checksum")
         start = end
-    if start != footer or not parquet.schema_arrow.equals(SCHEMAS[file.table]):
+    if start != footer or not is_schema_of(file.table, parquet.schema_arrow):
         raise CorruptData(name, start, "there is more in it than its row groups, or other columns")
     return _places(file, parquet)
 
