@@ -56,7 +56,7 @@ class Engine(Publishing):
                 storage, config, state.broker, self.lock, state.files, state.current, state.next_sequence
             )
             self.journal.observer = self.meters
-            self._guard = DiskGuard(storage, config, self.journal)
+            self._guard = DiskGuard(storage, config, self.journal, self.meters.space)
             self._begin_writing()
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else

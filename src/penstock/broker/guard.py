@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.broker.space import SpaceRefusals
 from penstock.journal import Journal
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, Overloaded
@@ -15,8 +16,8 @@ _LOOK_AGAIN_US = 100_000
 class DiskGuard:
     """Looks at the disk now and then, and counts what was taken since."""
 
-    def __init__(self, storage: Storage, config: BrokerConfig, journal: Journal) -> None:
-        self._storage, self._config, self._journal = storage, config, journal
+    def __init__(self, storage: Storage, config: BrokerConfig, journal: Journal, refusals: SpaceRefusals) -> None:
+        self._storage, self._config, self._journal, self._refusals = storage, config, journal, refusals
         self._taken_bytes = _LOOK_AGAIN_BYTES
         self._looked_us = 0
         self._free_bytes = 0
@@ -46,9 +47,11 @@ class DiskGuard:
         taken = self._taken_bytes + size_bytes
         if self._free_bytes - taken < self._config.min_free_bytes:
             self._looked_us = 0
-            raise DiskFull(
-                f"the disk has {format_size(max(0, self._free_bytes))} free, and "
-                f"{format_size(self._config.min_free_bytes)} must stay free (min_free_bytes): "
-                "nothing of this was written; free some space and try again"
+            raise self._refusals.note(
+                DiskFull(
+                    f"the disk has {format_size(max(0, self._free_bytes))} free, and "
+                    f"{format_size(self._config.min_free_bytes)} must stay free (min_free_bytes): "
+                    "nothing of this was written; free some space and try again"
+                )
             )
         return taken

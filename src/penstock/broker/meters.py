@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 from penstock.broker.ages import published
 from penstock.broker.blocks import BatchBlock, SinglesBlock
 from penstock.broker.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
+from penstock.broker.space import SpaceRefusals
 from penstock.broker.traffic import Traffic
 from penstock.journal.commit import Block, CommitObserver
 from penstock.journal.layout import BlockEntry
+from penstock.model.errors import DiskFull, PenstockError
 from penstock.model.events import Event, EventKind
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class Meters(CommitObserver):
         self.retained = {"archived": 0, "removed": 0}
         self.upkeep_failures = dict.fromkeys(("settling", "retention", "tidying", "staging"), 0)  # by one thread
         self.checkpoint_s = Histogram(WORK_S)  # under the checkpoint lock
+        self.space = SpaceRefusals(clock)
 
     # The journal.
 
@@ -134,8 +137,10 @@ class Meters(CommitObserver):
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("a commit was not counted")
 
-    def refused(self) -> None:
+    def refused(self, error: PenstockError) -> None:
         self.refused_commits += 1
+        if isinstance(error, DiskFull):
+            self.space.note(error)
 
     # Delivery.
 

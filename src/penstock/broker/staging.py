@@ -30,6 +30,7 @@ from penstock.broker.stage_files import (
 )
 from penstock.model.errors import (
     BrokerClosed,
+    DiskFull,
     InvalidArgument,
     Overloaded,
     PenstockError,
@@ -179,7 +180,7 @@ class Staging:
             self._close_handle(stage)
             with contextlib.suppress(OSError):
                 self._engine.storage.remove(path_of(stage.file, OPEN))
-            raise _failure(error, f"the stage {name!r} could not be made") from error
+            raise self._failure(error, f"the stage {name!r} could not be made") from error
         self._stages[name] = stage
         return stage
 
@@ -195,14 +196,20 @@ class Staging:
             try:
                 return handle.write(stage.end, buffers)
             except OSError as error:
-                refusal = refusal_of(error, unchanged)
-                if refusal is None:
+                if refusal_of(error, unchanged) is None:
                     raise
                 handle.truncate(stage.end)
-                raise refusal from error
+                raise self._failure(error, unchanged) from error
         except OSError as error:
             stage.lost = f"the disk failed ({error})"
-            raise _failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
+            raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
+
+    def _failure(self, error: OSError, what: str) -> PenstockError:
+        """What a disk did not do, as callers get it."""
+        refusal = refusal_of(error, what)
+        if isinstance(refusal, DiskFull):
+            self._engine.meters.space.note(refusal)
+        return refusal or StorageFailed(f"the disk failed ({error}): {what}")
 
     def _keep_open(self, stage: Stage, handle: File) -> None:
         self._handles[stage.file] = handle
@@ -255,7 +262,7 @@ class Staging:
             sealed = True
         except OSError as error:
             stage.lost = f"the disk failed ({error})"
-            raise _failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
+            raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
         finally:
             with self._changed:
                 stage.sealed, stage.sealing = sealed, False
@@ -271,7 +278,7 @@ class Staging:
             if not lacks_descriptors(error):
                 raise
             storage.rename(new, old)
-            raise _failure(error, f"the stage {stage.name!r} was not sealed; seal it again later") from error
+            raise self._failure(error, f"the stage {stage.name!r} was not sealed; seal it again later") from error
 
     def _count(self, stage: Stage, staged: int) -> int:
         if stage.messages < 0:  # the broker before sealed it
@@ -305,7 +312,7 @@ class Staging:
         try:
             self._remove(files)
         except OSError as error:
-            raise _failure(error, "stages could not be removed, and will be there after a restart") from error
+            raise self._failure(error, "stages could not be removed, and will be there after a restart") from error
 
     def _remove(self, files: Iterable[str]) -> None:
         """Remove files for good: one that came back after a power cut might be taken for a later one of its name."""
@@ -366,8 +373,3 @@ def check_stage_names(names: object) -> list[str]:
     if len(set(checked)) < len(checked):
         raise InvalidArgument("a stage is named twice")
     return checked
-
-
-def _failure(error: OSError, what: str) -> PenstockError:
-    """What a disk did not do, as callers get it."""
-    return refusal_of(error, what) or StorageFailed(f"the disk failed ({error}): {what}")

@@ -93,8 +93,8 @@ class CommitObserver:
     def committed(self, blocks: list[Block], entries: list[BlockEntry], size_bytes: int) -> None:
         """A group was written, so many bytes with its header; called under the state lock."""
 
-    def refused(self) -> None:
-        """A group was not written; called under the state lock."""
+    def refused(self, error: PenstockError) -> None:
+        """A group was not written, for this reason; called under the state lock."""
 
 
 class Gathering:

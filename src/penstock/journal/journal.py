@@ -314,7 +314,7 @@ class Journal(JournalFiles):
             behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
             for block in reversed(group.blocks + behind.blocks):
                 block.refused()
-            self.observer.refused()
+            self.observer.refused(error)
             self.on_committed()  # what was given back may be what somebody waits for
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -54,6 +56,30 @@ def test_a_full_disk_is_not_ready_until_there_is_room(server: HttpRunning) -> No
     with patch.object(storage, "free_bytes", side_effect=OSError("gone")):
         assert wrong(server) == ["disk"]
     assert server.get("/readyz") == {"status": "ok"}
+
+
+def test_a_disk_that_refuses_writes_is_not_ready_whatever_it_says_is_free(tmp_path: Path) -> None:
+    with HttpRunning(tmp_path, broker={"min_free_bytes": 0}) as server:
+        server.broker.publish("t", "x")
+        file = server.broker.engine.journal.current
+        assert file is not None
+        with patch.object(file, "handle", _Full(file.handle)):
+            assert server.refused("POST", "/v1/topics/t/publish", {"value": "y"})[0] == 507
+            assert wrong(server) == ["disk"]
+        assert wrong(server) == ["disk"]  # for some seconds
+
+
+class _Full:
+    """A file on a disk with no space left."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, position: int, buffers: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def test_a_broker_that_is_closing_is_not_ready(server: HttpRunning) -> None:

@@ -67,7 +67,10 @@ def checks(engine: Engine) -> list[Check]:
         found.append(_check("disk", ok=False, well="", ill="the disk does not tell how much is free"))
     else:
         room = free_bytes > engine.config.min_free_bytes
-        found.append(_check("disk", room, "there is room", "it is full: less is free than must be (min_free_bytes)"))
+        ill = "it is full: less is free than must be (min_free_bytes)"
+        if room and engine.meters.space.recent():
+            room, ill = False, "it is full: something was refused for lack of space within the last seconds"
+        found.append(_check("disk", room, "there is room", ill))
     with engine.lock:
         unsettled_bytes = sum(file.end for file in engine.journal.files.values())
     settled = unsettled_bytes <= engine.config.max_unsettled_bytes
