@@ -258,3 +258,21 @@ def test_L11_dead_letters_stay_until_they_are_redriven_or_purged(broker: penstoc
     broker.purge_dead_letters("t")
     broker.retain()
     assert list(broker.read("t.dlq")) == []
+
+
+def test_what_a_group_loses_to_retention_is_told_in_the_log_and_in_its_figures(
+    broker: penstock.Broker, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t", retention_age="2d", partitions=1)
+    broker.create_group("t", "slow")
+    with broker.consumer("t", "fast", autoack=True) as consumer:
+        fill(broker, clock, 5)
+        assert len(consumer.receive(100)) == 50
+    broker.retain()
+    told = [record for record in caplog.records if "had not acked" in record.getMessage()]
+    assert [(record.levelname, *(vars(record)[name] for name in ("topic", "group", "lost"))) for record in told] == [
+        ("WARNING", "t", "slow", 30)
+    ]
+    assert [(group.name, group.lost, group.lag) for group in broker.groups("t")] == [("fast", 0, 0), ("slow", 30, 20)]
+    broker.trim("t", {0: 40})
+    assert vars(caplog.records[-1])["lost"] == 10

@@ -30,6 +30,20 @@ def shown(command: Command, *arguments: object) -> dict[str, object]:
     return answer
 
 
+def test_show_tells_what_retention_took_from_a_group(command: Command) -> None:
+    with command.open() as broker:
+        broker.create_topic("orders", retention_age=0)
+        broker.create_group("orders", "kitchen")
+        broker.publish_many("orders", ["x"] * 3)
+        broker.settle()
+        time.sleep(0.001)  # which makes them older than no time at all
+        assert broker.retain() == 2  # and the events
+    lines = command.ok("group", "show", "orders", "kitchen").splitlines()
+    assert lines[0] == "group kitchen of orders: lag 0 of 3"
+    assert lines[1] == "3 of them were removed before they were acked, and are in no lag"
+    assert shown(command, "show", "orders", "kitchen")["lost"] == 3
+
+
 def test_list_and_show_tell_the_lag(orders: Command) -> None:
     orders.ok("publish", "mail", "x")
     orders.ok("consume", "mail", "--group", "sender")

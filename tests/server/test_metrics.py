@@ -129,6 +129,19 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
     pages.append(Page(metrics.render()))
 
 
+def test_what_a_group_lost_to_retention_is_in_no_lag_and_has_its_own_metric(world: Watched) -> None:
+    world.broker.create_topic("t", retention_age="1d")
+    world.broker.create_group("t", "g")
+    world.broker.publish_many("t", ["x"] * 5)
+    world.broker.settle()
+    assert world.page().value("penstock_group_lost", topic="t", group="g") == 0
+    world.pass_time(2 * 86400)
+    world.broker.retain()
+    page = world.page()
+    assert page.value("penstock_group_lag", topic="t", group="g") == 0
+    assert page.value("penstock_group_lost", topic="t", group="g") == 5
+
+
 def page_after_a_crash() -> Page:
     """Of a broker that was killed in the middle of a write, and opened again with other options."""
     storage, clock = MemoryStorage(), TickingClock(0.003)

@@ -32,6 +32,7 @@ class GroupFigures:
     lag: int = 0
     leased: int = 0
     retrying: int = 0
+    lost: int = 0
     ready: int | None = None
     delayed: int | None = None
     oldest_us: int | None = None
@@ -130,6 +131,7 @@ def _add_progress(group: GroupFigures, partition: Partition, progress: Progress,
     log = partition.messages
     lag = progress.backlog(log.committed_end)
     group.lag += lag
+    group.lost += progress.tally.lost
     if lag:
         oldest_us = published_us(log, progress.floor)
         if oldest_us is not None:

@@ -6,6 +6,7 @@ They go to the archive or away, whole, and the event log says so; a failing arch
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -47,14 +48,25 @@ def _retain_topic(engine: Engine, topic: Topic) -> int:
     with engine.lock:
         expired = expired_segments(topic, now_us)
     gone = 0
+    lost: Counter[str] = Counter()
     try:
         for log, segment in expired:
-            gone += _let_go(engine, topic, log, segment, now_us, topic.config.archive)
+            gone += _let_go(engine, topic, log, segment, now_us, topic.config.archive, lost)
     except TopicNotFound:
-        pass  # it was deleted meanwhile, with all its segments
+        return gone  # it was deleted meanwhile, with all its segments
     except OSError as error:
         _log.warning("retention of %s will be tried again: %s", topic.name, error)
+    _tell_lost(topic, lost)
     return gone
+
+
+def _tell_lost(topic: Topic, lost: Counter[str]) -> None:
+    """Say in the log which groups had not done what went: it is in no lag any more."""
+    for group, count in sorted(lost.items()):
+        _log.warning(
+            "messages were removed that a group had not acked",
+            extra={"topic": topic.name, "group": group, "lost": count},
+        )
 
 
 def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[int, int] | None = None) -> int:
@@ -70,13 +82,15 @@ def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[i
             topic = engine.topic(check_open_topic(name))
             ends, event_ends = (_ends(topic, given) for given in (before, {} if events is None else events))
         gone = 0
+        lost: Counter[str] = Counter()
         try:
             for number, end in ends.items():
-                gone += _trim_log(engine, topic, topic.partitions[number].messages, end)
+                gone += _trim_log(engine, topic, topic.partitions[number].messages, end, lost)
             for number, end in event_ends.items():
                 log = topic.partitions[number].events
-                gone += 0 if log is None else _trim_log(engine, topic, log, end)
+                gone += 0 if log is None else _trim_log(engine, topic, log, end, lost)
         finally:
+            _tell_lost(topic, lost)
             if gone:
                 engine.checkpoint()
         return gone
@@ -89,7 +103,7 @@ def _ends(topic: Topic, given: object) -> dict[int, int]:
     return found
 
 
-def _trim_log(engine: Engine, topic: Topic, log: Log, end: int) -> int:
+def _trim_log(engine: Engine, topic: Topic, log: Log, end: int, lost: Counter[str]) -> int:
     now_us = engine.clock.wall_us()
     with engine.lock:
         first = first_offset(topic.partitions[log.partition].messages)
@@ -101,7 +115,7 @@ def _trim_log(engine: Engine, topic: Topic, log: Log, end: int) -> int:
             and (log.table == "messages" or segment.high < first)
             and not _is_protected(topic, log, segment, now_us)
         ]
-    return sum(_let_go(engine, topic, log, segment, now_us, None) for segment in chosen)
+    return sum(_let_go(engine, topic, log, segment, now_us, None, lost) for segment in chosen)
 
 
 def expired_segments(topic: Topic, now_us: int) -> list[tuple[Log, SegmentInfo]]:
@@ -180,8 +194,25 @@ def apply_event(log: Log, event: Event) -> list[str]:
     return []
 
 
-def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us: int, archive: str | None) -> bool:
-    """Move or remove a segment, unless somebody came to need it meanwhile; whether it went."""
+def _lost_of(topic: Topic, partition: int) -> Counter[str]:
+    """How many messages of a partition each group has lost; under the state lock."""
+    state = topic.partitions[partition].state
+    return Counter({name: progress.tally.lost for name, progress in state.groups.items()} if state is not None else {})
+
+
+def _let_go(
+    engine: Engine,
+    topic: Topic,
+    log: Log,
+    segment: SegmentInfo,
+    now_us: int,
+    archive: str | None,
+    lost: Counter[str],
+) -> bool:
+    """Move or remove a segment, unless somebody came to need it meanwhile; whether it went.
+
+    What groups lose by that is added to `lost`.
+    """
     place = (topic.name, log.table, log.partition, segment.base)
     kind = EventKind.REMOVED
     if archive is not None:
@@ -196,8 +227,11 @@ def _let_go(engine: Engine, topic: Topic, log: Log, segment: SegmentInfo, now_us
             return True
         if _is_protected(topic, log, segment, now_us):
             return False
+        before = _lost_of(topic, log.partition)
         commit = engine.log_events(topic, [(log.partition, event)])
         log.going = (*log.going, segment.base)
     engine.journal.wait(commit)
+    with engine.lock:
+        lost += _lost_of(topic, log.partition) - before
     engine.meters.retained[kind] += 1
     return True

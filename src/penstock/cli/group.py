@@ -131,6 +131,7 @@ def _show_group(group: GroupInfo, output: Format) -> None:
         "" if group.oldest_unacked_s is None else f", the oldest published {show_duration(group.oldest_unacked_s)} ago"
     )
     counts = new_table(*(f">{name}" for name in _COUNTS), rows=[[getattr(group, name) for name in _COUNTS]])
+    lost = f"{group.lost:,} of them were removed before they were acked, and are in no lag\n" if group.lost else ""
     positions = new_table(">partition", ">position", rows=list(enumerate(group.positions)))
     members = new_table(
         "consumer",
@@ -145,7 +146,7 @@ def _show_group(group: GroupInfo, output: Format) -> None:
     show(
         group,
         output,
-        f"group {group.name} of {group.topic}: lag {group.lag:,} of {group.published:,}{age}\n",
+        f"group {group.name} of {group.topic}: lag {group.lag:,} of {group.published:,}{age}\n{lost}",
         counts,
         "",
         positions,

@@ -106,6 +106,7 @@ def _put_group(page: _Page, topic: str, group: str, shown: GroupFigures, now_us:
     page.put("penstock_group_retrying", shown.retrying, topic, group)
     page.put("penstock_group_oldest_unacked_seconds", age_s, topic, group)
     page.put("penstock_group_members", shown.members, topic, group)
+    page.put("penstock_group_lost", shown.lost, topic, group)
     if shown.ready is not None:
         page.put("penstock_group_ready", shown.ready, topic, group)
     if shown.delayed is not None:
