@@ -64,3 +64,11 @@ def test_what_does_not_fit_into_a_reply_comes_with_the_next_one(
                 seen += [message.topic for message in some]
         assert sorted(seen) == TOPICS[:10]
         assert sum(info.acked for info in broker.groups()) == 10
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_consumer_makes_its_topics_and_gets_what_is_published_later(face: str, tmp_path: Path) -> None:
+    with face_of(face, tmp_path) as broker, broker.consumer(["a", "b"], "g") as consumer:
+        assert [topic.name for topic in broker.topics()] == ["a", "b"]
+        broker.publish("b", "x")
+        assert [message.value for message in consumer.receive(10, wait=10)] == [b"x"]

@@ -114,6 +114,7 @@ def test_a_group_is_deleted_once_nothing_is_held_for_it(server: HttpRunning, top
 
 
 def test_a_crowd_shares_one_member(server: HttpRunning, topic: str) -> None:
+    server.broker.create_topic(topic)
     with concurrent.futures.ThreadPoolExecutor(40) as crowd:
         asked = [crowd.submit(receive, server, topic, wait=20) for _ in range(40)]
         until(lambda: waiters(server, topic) == 40, "all wait")

@@ -208,3 +208,14 @@ def test_a_poll_is_filled_from_all_topics_of_a_member(server: HttpRunning) -> No
     assert sorted(message["topic"] for message in received) == sorted(2 * topics)
     handles = [message["receipt_handle"] for message in received]
     assert server.post("/v1/messages/ack", {"receipt_handles": handles}) == {"settled": 40}
+
+
+def test_receiving_makes_no_topic_and_joining_does(server: HttpRunning) -> None:
+    before = {topic.name for topic in server.broker.topics()}
+    for path in ("receive?group=g", "receive?group=g&wait=30", "next", "next?autoack=true"):
+        status, error = server.refused("GET", f"/v1/topics/misspelt/{path}")
+        assert (status, error) == (404, "there is no topic 'misspelt'")
+    assert {topic.name for topic in server.broker.topics()} == before
+    server.post("/v1/groups/g/join", {"topics": ["expected"]})
+    assert {topic.name for topic in server.broker.topics()} == before | {"expected"}
+    assert receive(server, "expected") == []

@@ -85,13 +85,22 @@ def test_a_partition_that_is_not_there_is_refused_with_those_that_are(server: Li
     assert talk.say("CONSUME t 4") == "ERROR: t has no partition 4: it has 0 to 3"
 
 
-def test_consume_all_gives_everything_that_is_ready_and_an_end(talk: Talk) -> None:
+def test_consume_all_gives_everything_that_is_ready_and_an_end(server: LineServer, talk: Talk) -> None:
+    server.broker.create_topic("t")
     assert all_of(talk) == []
     talk.send("".join(f"PRODUCE t 0 {number}\n" for number in range(300)))
     assert {talk.hear() for _ in range(300)} == {"OK"}
     assert all_of(talk) == [f"{number} {number}" for number in range(300)]
     assert all_of(talk) == []
     assert talk.say("ACK t 0 299") == "ACK_OK"
+
+
+def test_consuming_makes_no_topic(server: LineServer, talk: Talk) -> None:
+    for line in ("CONSUME misspelt 0", "CONSUME misspelt 0 ALL"):
+        assert talk.say(line) == "ERROR: there is no topic 'misspelt'"
+    assert server.broker.topics() == []
+    assert talk.say("PRODUCE misspelt 0 x") == "OK"
+    assert talk.say("CONSUME misspelt 0") == "0 x"
 
 
 def test_a_connection_holds_so_many_messages_and_says_so_when_it_is_full(server: LineServer, talk: Talk) -> None:

@@ -131,7 +131,7 @@ class Members:
         return member
 
     async def of_group(self, topic: str, group: str) -> Member:
-        """The member that all share who receive for a group without having joined it."""
+        """The member that all share who receive for a group without having joined it; the topic must be there."""
         making = self._shared.get((topic, group))
         if making is not None and making.done():
             member = None if making.exception() else making.result()
@@ -140,6 +140,8 @@ class Members:
             if member is None or member.id not in self._by_id:
                 making = None
         if making is None:
+            with self._services.engine.lock:
+                self._services.engine.topic(topic)
             making = self._shared[topic, group] = self._loop.create_task(
                 self.join([topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True)
             )

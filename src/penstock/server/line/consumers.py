@@ -107,6 +107,8 @@ class Consumers:
     async def _join(self, topic: str) -> _TopicConsumer:
         if len(self._by_topic) >= _TOPICS_MAX:
             raise Overloaded(f"a connection consumes at most {_TOPICS_MAX} topics: open another one")
+        with self._services.engine.lock:
+            self._services.engine.topic(topic)  # which must be there
         consuming = await self._services.workers.run(
             partial(
                 Consuming,
