@@ -66,11 +66,14 @@ class Access:
         self._check_time(valid)
         return valid.principal
 
-    def check(self, principal: Principal) -> None:
-        """Raise Unauthenticated if somebody who was let in would not be any more: for connections that stay open."""
+    def check(self, principal: Principal, *, now: bool = False) -> None:
+        """Raise Unauthenticated if somebody who was let in would not be any more: for connections that stay open.
+
+        With `now`, which is for whatever is about to be sent, the file is looked at whenever it was looked at last.
+        """
         if principal.token is None:
             return
-        self._look()
+        self._look(now=now)
         valid = self._valid.get(principal.token)
         if valid is None or valid.principal != principal:
             raise Unauthenticated(self._damage or f"the token {principal.name} was revoked")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.errors import Unauthenticated
+from penstock.model.errors import PenstockError, Unauthenticated
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.http.browsers import Headers, check_taking
 
 if TYPE_CHECKING:
     from litestar.connection import ASGIConnection
 
-    from penstock.server.http.members import Members
+    from penstock.aio.consumer import AsyncDelivery
+    from penstock.model.units import Duration
+    from penstock.server.http.members import Member, Members
     from penstock.server.services import Services
 
 CALLER = "penstock_caller"
@@ -49,14 +52,26 @@ class Caller:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    @property
-    def gone(self) -> bool:
-        """Whether nobody is served any more, or not whoever this is: for streams that stay open."""
+    def is_gone(self) -> bool:
+        """Whether nobody is served any more, or not whoever this is: for what is sent on streams that stay open."""
         try:
-            self.services.access.check(self.principal)
+            self.services.access.check(self.principal, now=True)
         except Unauthenticated:
             return True
         return self.members.stopping
+
+    async def receive(
+        self, member: Member, wanted: int, wait_s: float, visibility_timeout: Duration | None = None
+    ) -> list[AsyncDelivery]:
+        """Messages for a member, if whoever this is may still have them when they are there."""
+        found = await self.members.receive(member, wanted, wait_s, self.left, visibility_timeout)
+        try:
+            self.services.access.check(self.principal, now=True)
+        except Unauthenticated:
+            with contextlib.suppress(PenstockError):  # they are not held any more
+                await member.consumer.release(found)
+            raise
+        return found
 
     def require(self, scope: Scope, topic: str | None = None) -> None:
         """Raise Forbidden unless this is allowed; what is more than reading, also to the page that may have sent it."""

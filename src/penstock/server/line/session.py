@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
 
+from penstock.broker.delivered import Delivered
 from penstock.journal import Commit
 from penstock.model.errors import InvalidArgument, PenstockError, Unauthenticated
 from penstock.model.message import Message
@@ -121,7 +122,7 @@ class Session:
             if command.all:
                 self._answer(reply, await self._consume_all(command))
             else:
-                messages = await self._consumers.take(command.topic, command.partition, 1)
+                messages = await self._take(command, 1)
                 text = replies.message_line(messages[0].offset, messages[0].value) if messages else replies.NOTHING
                 self._answer(reply, text)
         except Exception as error:  # noqa: BLE001
@@ -133,7 +134,7 @@ class Session:
         while count < IN_FLIGHT_MAX:
             wanted = min(at_once, IN_FLIGHT_MAX - count)
             try:
-                messages = await self._consumers.take(command.topic, command.partition, wanted)
+                messages = await self._take(command, wanted)
             except PenstockError:
                 if count:
                     break  # what was written needs an end; the reason is told to whoever asks for more
@@ -146,6 +147,16 @@ class Session:
             at_once = max(1, min(_PAGE_MESSAGES, _PAGE_BYTES // max(map(len, lines))))
         return replies.end_line(count)
 
+    async def _take(self, command: Consume, wanted: int) -> list[Delivered]:
+        """Messages to be sent, if whoever asked may still have them when they are there."""
+        messages = await self._consumers.take(command.topic, command.partition, wanted)
+        try:
+            self.check_access(now=True)
+        except Unauthenticated:
+            self._consumers.close()
+            raise
+        return messages
+
     def close(self) -> None:
         """The connection is gone."""
         self._consumers.close()
@@ -155,10 +166,10 @@ class Session:
         """Whether it is clear who is there, as far as the server asks for that."""
         return self._principal is not None
 
-    def check_access(self) -> None:
-        """Raise Unauthenticated if whoever was let in would not be any more."""
+    def check_access(self, *, now: bool = False) -> None:
+        """Raise Unauthenticated if whoever was let in would not be any more; `now`: as of this moment."""
         if self._principal is not None:
-            self._services.access.check(self._principal)
+            self._services.access.check(self._principal, now=now)
 
     def _authenticate(self, token: str) -> None:
         """Who is there; a connection stays with whom it began."""

@@ -14,7 +14,7 @@ from penstock.broker.delivered import Delivered, Leased, hold_unseen
 from penstock.broker.waiting import Fetched, Waiter
 from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets
-from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
+from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
 from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.failures import failure_of
@@ -287,11 +287,23 @@ class Deliverer:
         return min(wanted, max(1, int(limit_bytes / self._message_bytes)))
 
     def _pack(self, found: Fetched, limit_bytes: int, then: Then) -> None:
-        """Read what was leased, in a thread if that takes a while, and go on with it as columns."""
+        """Read what was leased, in a thread if that takes a while, and go on with it as columns.
+
+        Whoever waited for it may not have it any more: all that is delivered passes here, and is given back then.
+        """
 
         def go_on(packed: _Packed) -> None:
             if self.consuming.closed:  # it gave back what it held
-                packed = _Packed()
+                then(_Packed(), None)
+                return
+            try:
+                self._listener.access.check(self._connection.principal, now=True)
+                self._ack_packed(packed)
+            except PenstockError as error:
+                stop(error)
+                if isinstance(error, Unauthenticated):
+                    self._connection.close(error)
+                return
             then(packed, None)
 
         def stop(error: BaseException) -> None:
@@ -322,10 +334,6 @@ class Deliverer:
             self._message_bytes += 0.5 * ((limit_bytes - left) / packed.leased.count - self._message_bytes)
         if too_many:
             self.consuming.give_back(too_many)
-        if self._autoack and packed.rows:
-            packed.commit, lost = self.consuming.ack(packed.leased)
-            if lost is not None:
-                raise lost
         return packed
 
     def _read_topic(
@@ -358,6 +366,12 @@ class Deliverer:
         if rest:
             too_many.append((delivery, rest))
         return left
+
+    def _ack_packed(self, packed: _Packed) -> None:
+        if self._autoack and packed.rows:
+            packed.commit, lost = self.consuming.ack(packed.leased)
+            if lost is not None:
+                raise lost
 
     def _stop_waiting(self, waiter: Waiter) -> None:
         with self._engine.lock:

@@ -59,13 +59,15 @@ async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -
     try:
         yield b": messages follow\n\n"
         quiet = 0
-        while not caller.gone:
+        while not caller.is_gone():
             found = await caller.members.receive(member, _AT_ONCE, LOOK_S)
             quiet = 0 if found else quiet + 1
             if quiet == _BEAT:
                 quiet = 0
                 yield b": nothing new\n\n"
             for message in found:
+                if caller.is_gone():  # since it waited, or since the client took the one before
+                    return
                 yield _event("message", encode(delivery_of(caller, member, message, encoding)), str(message.id))
     finally:
         await asyncio.shield(caller.members.leave(member))
@@ -83,8 +85,10 @@ async def _points(caller: Caller) -> AsyncIterator[bytes]:
     history = figures.history()
     yield _event("history", encode({"points": history}))
     last_s = history[-1].time if history else 0.0
-    while not caller.gone:
+    while True:
         await caller.members.pause(1.0)
+        if caller.is_gone():
+            return
         point = figures.latest()
         if point is not None and point.time > last_s:
             last_s = point.time

@@ -88,7 +88,7 @@ async def dequeue(caller: Caller, queue: Queue) -> Response[bytes]:
     caller.require(Scope.CONSUME, queue)
     while _is_there(caller.services.engine, queue):
         member = await caller.members.of_group(queue, GROUP)
-        found = await caller.members.receive(member, 1, 0)
+        found = await caller.receive(member, 1, 0)
         if not found:
             break
         try:

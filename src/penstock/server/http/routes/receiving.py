@@ -128,7 +128,7 @@ async def receive_messages(
     """
     caller.require(Scope.CONSUME, topic)
     member = await caller.members.of_group(topic, group)
-    found = await caller.members.receive(member, limit, wait, caller.left, visibility_timeout)
+    found = await caller.receive(member, limit, wait, visibility_timeout)
     return await _deliveries(caller, member, found, encoding)
 
 
@@ -148,7 +148,7 @@ async def next_message(
     """The next message for a group, or nothing (204)."""
     caller.require(Scope.CONSUME, topic)
     member = await caller.members.of_group(topic, group)
-    found = await caller.members.receive(member, 1, wait, caller.left)
+    found = await caller.receive(member, 1, wait)
     if not found:
         return Response(None, status_code=204)
     shown = delivery_of(caller, member, found[0], encoding)
@@ -260,7 +260,7 @@ async def poll_group(
 ) -> Deliveries:
     """Messages for a member."""
     member = _member(caller, group, member_id)
-    found = await caller.members.receive(member, limit, timeout, caller.left)
+    found = await caller.receive(member, limit, timeout)
     return await _deliveries(caller, member, found, encoding)
 
 

@@ -118,7 +118,7 @@ class _Consumption:
 
     async def _send(self) -> None:
         members = self._caller.members
-        while not self._caller.gone:
+        while not self._caller.is_gone():
             self._changed.clear()
             room = self._credits - self._member.consuming.in_flight
             if room <= 0:
@@ -126,12 +126,16 @@ class _Consumption:
                     await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN_S)
                 continue
             for message in await members.receive(self._member, min(room, _AT_ONCE), LOOK_S):
+                if self._caller.is_gone():
+                    return
                 shown = delivery_of(self._caller, self._member, message)
                 await self._socket.send_data(b'{"type":"message",' + encode(shown)[1:])
 
     async def _hear(self) -> None:
         while True:
             text = await self._socket.receive_data("text")
+            if self._caller.is_gone():
+                return
             try:
                 reply = await self._answer(_read(text))
             except PenstockError as error:
