@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from penstock.model.errors import Overloaded
 from penstock.server.http.description import description
 from penstock.server.http.routes import TAGS
 from penstock.version import __version__
@@ -121,3 +123,36 @@ def test_the_description_is_served_and_needs_no_token(tmp_path: Path, document: 
         assert page.status == 200
         assert page.headers["content-type"].startswith("text/html")
         assert server.refused("GET", "/docs/nothing")[0] == 404
+
+
+def test_many_who_ask_first_have_the_description_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bytes] = []
+
+    def make() -> bytes:
+        made.append(description())
+        return made[-1]
+
+    monkeypatch.setattr("penstock.server.http.routes.docs.description", make)
+    description.cache_clear()
+    with HttpRunning(tmp_path) as server, ThreadPoolExecutor(64) as people:
+        replies = list(people.map(lambda _: server.ask("GET", "/docs/openapi.json"), range(64)))
+    assert {reply.status for reply in replies} == {200}
+    assert {reply.body for reply in replies} == {made[0]}
+    assert len(made) == 1
+
+
+def test_a_description_that_could_not_be_made_is_made_for_the_next_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([Overloaded("too much is under way"), None])
+
+    def make() -> bytes:
+        error = next(failures)
+        if error is not None:
+            raise error
+        return description()
+
+    monkeypatch.setattr("penstock.server.http.routes.docs.description", make)
+    with HttpRunning(tmp_path) as server:
+        assert server.refused("GET", "/docs/openapi.json")[0] == 429
+        assert server.get("/docs/openapi.json")["info"]["title"] == "Penstock"
