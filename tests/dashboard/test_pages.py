@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from penstock import Message
@@ -265,6 +266,15 @@ def test_what_is_not_there_is_said_to_be_not_there(board: Board) -> None:
     board.see("There is no such page")
     board.follow("To the overview")
     expect(board.heading("Overview")).to_be_visible()
+
+
+@pytest.mark.parametrize("name", ["__proto__", "constructor", "toString", "hasOwnProperty"])
+def test_names_that_every_object_of_javascript_has_are_no_pages(board: Board, name: str) -> None:
+    board.go(name)
+    board.see("There is no such page")
+    board.go("topics", name)
+    board.see("There is no such thing")
+    board.allow("status of 404")
 
 
 def test_only_what_is_on_the_screen_is_asked_for(board: Board, server: Served) -> None:

@@ -41,7 +41,7 @@ export function pageOf(parts, query) {
   if (parts.length === 0) return made(html`<${Overview} />`);
   if (first === "topics" && second !== undefined) return topicPage(second, rest, query);
   if (first === "groups" && second !== undefined) return made(html`<${Group} name=${second} />`, { title: second, key: `group ${second}` });
-  if (parts.length === 1 && first in SIMPLE) return made(html`<${SIMPLE[first]} query=${query} />`);
+  if (parts.length === 1 && Object.hasOwn(SIMPLE, first)) return made(html`<${SIMPLE[first]} query=${query} />`);
   if (parts.length === 1 && (first === "messages" || first === "delayed")) return made(html`<${Choose} tab=${first} query=${query} />`);
   return made(null, { title: "Not found" });
 }
