@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from penstock.model.intake import check_messages
+from penstock.server.access.tokens import TokenFile
+from penstock.server.http.routes.pages import _content
 from tests.server.harness import PATIENCE_S, until
 from tests.server.http.harness import HttpRunning
 
@@ -222,6 +224,40 @@ def test_paths_that_are_written_oddly_lead_nowhere_else(guarded: HttpRunning) ->
         "/METRICS",
     ):
         assert guarded.refused("GET", path)[0] in (401, 404), path
+
+
+def test_files_that_are_not_there_are_not_remembered(server: HttpRunning) -> None:
+    for name in ("a%00b", "%00", "js/app.js%00.css", "js", "", ".", "..", "x" * 300, "%2e%2e/penstock/version.py"):
+        assert server.refused("GET", f"/ui/{name}")[0] == 404, name
+    before = _content.cache_info().currsize
+    for number in range(200):
+        assert server.refused("GET", f"/ui/{number}.js")[0] == 404
+    assert _content.cache_info().currsize == before
+    assert server.ask("GET", "/ui/js/app.js").status == 200
+
+
+def test_long_addresses_are_refused_before_the_framework_remembers_them(server: HttpRunning) -> None:
+    for path in (f"/v1/topics/{'x' * 3000}", f"/v1/topics?search={'x' * 9000}", "/v1/topics?" + "&".join("a" * 101)):
+        assert server.refused("GET", path)[0] == 400
+    assert server.ask("GET", "/v1/topics?" + "&".join(f"p{number}=1" for number in range(100))).status == 200
+
+
+@pytest.mark.parametrize("body", [b'{"token": "\xff"}', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 12_000, b"{", b""])
+def test_what_is_no_json_is_refused_without_a_failure(
+    server: HttpRunning, guarded: HttpRunning, topic: str, caplog: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    admin = TokenFile(guarded._config.data_dir).create(f"admin-{topic}", ["admin"]).secret
+    for path in (
+        "/v1/login",
+        "/v1/topics",
+        "/v1/messages/ack",
+        f"/v1/topics/{topic}/publish",
+        f"/v1/groups/{topic}/join",
+    ):
+        for asked in (server, guarded):
+            status, _ = asked.refused("POST", path, body, token=admin)
+            assert status in (400, 413), path
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_of_two_tokens_none_counts_more_than_it_is(guarded: HttpRunning) -> None:

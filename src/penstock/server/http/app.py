@@ -9,7 +9,7 @@ from litestar import Litestar, Request, Response
 from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.server.http.caller import caller_given
 from penstock.server.http.failures import Problem, encode, headers_of, problem_of
 from penstock.server.http.routes import ROUTES, docs
@@ -22,11 +22,22 @@ _CLIENT_GONE = "client disconnected prematurely"
 """In the framework's words; nobody hears the reply."""
 
 
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose body is refused, and is no failure of ours, when it is not JSON at all."""
+
+    async def json(self) -> Any:
+        try:
+            return await super().json()
+        except (UnicodeDecodeError, RecursionError) as error:  # the framework takes care of the others
+            raise InvalidArgument(f"the body: {error}") from error
+
+
 def build_app(services: Services) -> Litestar:
     """The application of one server."""
     return Litestar(
         route_handlers=[*ROUTES, docs.ROUTES],
         **caller_given(),
+        request_class=JsonRequest,
         exception_handlers={PenstockError: _refuse, HTTPException: _refuse_request, Exception: _fail},
         openapi_config=None,  # see `http.description`
         request_max_body_size=None,

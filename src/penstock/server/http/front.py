@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 
-from penstock.model.errors import BrokerClosed, PenstockError
+from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError
 from penstock.server.access.principal import ANYBODY, Principal
 from penstock.server.access.rates import rate_key
 from penstock.server.http.browsers import PROOF, BrowserGuard
@@ -49,6 +49,8 @@ _GUARDS = [
 ]
 _OPEN_BYTES_MAX = 64 << 10  # what somebody without a token may send
 _STARTED = "penstock_started"
+_PATH_BYTES_MAX, _QUERY_BYTES_MAX, _PARAMETERS_MAX = 2048, 8192, 100
+"""The framework keeps a thousand paths and queries of late, as they came and as it read them."""
 _EXPRESS = {"publish": publish_one, "messages": publish_batch}
 
 
@@ -117,6 +119,12 @@ class Front:
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], principal: Principal
     ) -> tuple[str, bool]:
         """Leave it to the framework; what it was, and whether it failed."""
+        path, query = scope["raw_path"], scope["query_string"]
+        if len(path) > _PATH_BYTES_MAX or len(query) > _QUERY_BYTES_MAX or query.count(b"&") >= _PARAMETERS_MAX:
+            raise InvalidArgument(
+                f"the address is too long: a path has at most {_PATH_BYTES_MAX} bytes, and what stands behind it "
+                f"{_QUERY_BYTES_MAX}, with {_PARAMETERS_MAX} parameters"
+            )
         status = 0
         extra = self._headers(headers)
 

@@ -18,11 +18,15 @@ _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css
 
 
 @cache
-def _file(name: str) -> tuple[bytes, str, str] | None:
-    """A file of the dashboard, with its type and its tag; None if there is none."""
-    path = (FILES / name).resolve()
-    if not path.is_relative_to(FILES.resolve()) or not path.is_file() or path.suffix in (".py", ".pyc"):
-        return None
+def _files() -> dict[str, Path]:
+    """Every file of the dashboard, by its name in addresses: whatever else is asked for is not looked for at all."""
+    found = (path for path in FILES.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
+    return {path.relative_to(FILES).as_posix(): path for path in found}
+
+
+@cache
+def _content(path: Path) -> tuple[bytes, str, str]:
+    """What is in one of the files, its type and its tag."""
     content = path.read_bytes()
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return content, kind, f'"{hashlib.sha256(content).hexdigest()[:20]}"'
@@ -30,10 +34,10 @@ def _file(name: str) -> tuple[bytes, str, str] | None:
 
 def serve_file(request: Request[Any, Any, Any], name: str) -> Response[bytes]:
     """A file of the dashboard, unless the browser has it already."""
-    found = _file(name) if len(name) < 200 else None
-    if found is None:
+    path = _files().get(name)
+    if path is None:
         raise MessageNotFound(f"the dashboard has no file {name!r:.80}")
-    content, kind, tag = found
+    content, kind, tag = _content(path)
     headers = {"etag": tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == tag:
         return Response(b"", status_code=304, headers=headers, media_type=kind)
@@ -53,9 +57,9 @@ async def icon(request: Request[Any, Any, Any]) -> Response[bytes]:
 
 
 @get("/ui/{name:path}", include_in_schema=False)
-async def dashboard_file(request: Request[Any, Any, Any], name: FromPath[Path]) -> Response[bytes]:
+async def dashboard_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
     """A file of the dashboard."""
-    return serve_file(request, str(name).lstrip("/"))
+    return serve_file(request, name.lstrip("/"))
 
 
 ROUTES = Router("/", route_handlers=[dashboard, icon, dashboard_file])
