@@ -481,9 +481,11 @@ def test_R6_connections_that_say_nothing_are_closed_after_a_while(tmp_path: Path
 def test_R4_a_closed_connection_does_not_wait_for_a_client_that_does_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_CLOSING_S", 0.1)
-    with Running(tmp_path, idle_timeout="300ms") as server, deaf(server) as raw:
+    monkeypatch.setattr(connections, "CLOSING_S", 0.1)
+    with Running(tmp_path) as server, deaf(server) as raw:
         ask_for_echoes(raw)
+        (connection,) = server.native.connections
+        server.call(connection.close)
         until(lambda: server.connections == 0)
 
 

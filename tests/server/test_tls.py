@@ -120,7 +120,7 @@ def test_tls_and_plain_do_not_mix_and_say_so(tmp_path: Path, certificates: Certi
 def test_who_does_not_finish_the_handshake_does_not_stay(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.server.access.tls._HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("penstock.server.access.tls.HANDSHAKE_S", 0.05)
     with Running(tmp_path, **tls_of(certificates)) as server, socket.create_connection(server.server.address) as silent:
         silent.settimeout(30)
         assert silent.recv(100) == b""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from penstock.server.services import Services
 
 _BACKLOG = 1024
-_SWEEP_S = 0.5
 
 Client = TypeVar("Client", bound=asyncio.BaseProtocol)
 
@@ -29,6 +28,7 @@ class Port(ABC, Generic[Client]):
         self.services = services
         self.config = services.config
         self.loop = services.loop
+        self.deadlines = services.deadlines
         self.connections: set[Client] = set()
         self.stopping = False
         self._server: asyncio.Server | None = None
@@ -72,8 +72,7 @@ class Port(ABC, Generic[Client]):
 
     def _sweep_again(self) -> None:
         self.sweep()
-        interval_s = min(max(self.config.idle_timeout / 4, 0.01), _SWEEP_S)
-        self._sweeping = self.loop.call_later(interval_s, self._sweep_again)
+        self._sweeping = self.loop.call_later(self.deadlines.look_s, self._sweep_again)
 
     def take_no_more(self) -> None:
         """Begin to stop: nobody else is let in."""

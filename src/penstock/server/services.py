@@ -15,6 +15,7 @@ from penstock.server.access.principal import Principal
 from penstock.server.access.rates import RateLimits
 from penstock.server.access.tls import server_context
 from penstock.server.commits import Commits
+from penstock.server.deadlines import Deadlines
 from penstock.server.descriptors import REFUSED_AT_ONCE, connections_max
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
@@ -36,6 +37,7 @@ class Services:
         self.access = Access(config)
         self.rates = RateLimits(config.rate_limit)
         self.tls = server_context(config)
+        self.deadlines = Deadlines(config)
         self.workers = Workers(self.loop)
         self.commits = Commits(self.loop, broker.engine)
         self.pipelines = Pipelines(broker.engine.clock)

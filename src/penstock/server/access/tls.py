@@ -6,10 +6,8 @@ import ssl
 from typing import Any
 
 from penstock.server.access.starting import StartRefused
+from penstock.server.deadlines import HANDSHAKE_S
 from penstock.server.settings.options import ServerConfig
-
-_HANDSHAKE_S = 5.0
-"""How long a client may take until the connection is encrypted."""
 
 
 def server_context(config: ServerConfig) -> ssl.SSLContext | None:
@@ -80,4 +78,4 @@ def _reason(error: ssl.SSLError) -> str:
 
 def listen_options(context: ssl.SSLContext | None) -> dict[str, Any]:
     """What a port that listens with TLS, or without, says of it."""
-    return {} if context is None else {"ssl": context, "ssl_handshake_timeout": _HANDSHAKE_S}
+    return {} if context is None else {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_S}

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from penstock.server.deadlines import Deadlines, UnreadReplies
 from penstock.server.http.express import ExpressLane, PlainPublish
 from penstock.server.http.failures import Problem, encode
 
@@ -25,11 +26,14 @@ _ABOUT_UPGRADES = frozenset({b"connection", b"upgrade", b"http2-settings"})
 class ConnectionState(ServerState):
     """What all connections know."""
 
-    def __init__(self, opened: Callable[[Connection], None], gone: Callable[[], None], lane: ExpressLane) -> None:
+    def __init__(
+        self, opened: Callable[[Connection], None], gone: Callable[[], None], lane: ExpressLane, deadlines: Deadlines
+    ) -> None:
         super().__init__()
         self.opened = opened
         self.gone = gone
         self.lane = lane
+        self.deadlines = deadlines
 
 
 class Connection(HttpToolsProtocol):
@@ -40,6 +44,10 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._heard_s = self.loop.time()
+        self._begun_s: float | None = None  # when the head or the body that is not whole began to arrive
+        self._in_body, self._body_bytes = False, 0
+        self._unread = UnreadReplies(self.server_state.deadlines)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
         self._head_bytes = 0  # what came since the last body, or the last request
         self._running: RequestResponseCycle | PlainPublish | None = None
         self._express: PlainPublish | None = None  # the request that is being read, if it takes the lane
@@ -51,7 +59,6 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self.loop.time()
-        self._unset_keepalive_if_required()
         self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
@@ -82,8 +89,14 @@ class Connection(HttpToolsProtocol):
     def _is_passed_over(self) -> bool:
         return self.parser.should_upgrade() and not self._should_upgrade()
 
+    def on_message_begin(self) -> None:
+        self._unset_keepalive_if_required()
+        self._begun_s, self._in_body, self._body_bytes = self._heard_s, False, 0
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
+        self._begun_s, self._in_body = self._heard_s, True
         self._express = None
         if self._is_passed_over():
             return
@@ -99,6 +112,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
+        self._body_bytes += len(body)
         if self._express is not None:
             self._express.body += body
         else:
@@ -106,6 +120,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._head_bytes = 0
+        self._begun_s = None
         if self._express is not None:
             self.server_state.lane.publish(self._express)
         elif not self._is_passed_over():
@@ -121,6 +136,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
         if self._running is not None:  # which is not the last one that came, where others came behind it
             self._running.disconnected = True
             self._running.message_event.set()
@@ -140,10 +156,33 @@ class Connection(HttpToolsProtocol):
             )
         self.transport.close()
 
-    def is_unfinished_since(self, then_s: float) -> bool:
-        """Whether it was heard of last before then, and in the middle of a request, or before any."""
-        cycle = self.cycle
-        return self._heard_s < then_s and (cycle is None or (cycle.more_body and not cycle.response_complete))
+    def pause_writing(self) -> None:
+        self._unread.begin(self.loop.time())
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread.end()
+        super().resume_writing()
+
+    def check_deadlines(self, now_s: float) -> None:
+        """Hang up on a client that is too slow to send its request, or to read replies."""
+        if self._unread.are_overdue(self.transport, now_s):
+            self.transport.abort()
+        elif self._begun_s is None or self.transport.is_closing():
+            return
+        elif self.flow.read_paused:
+            self._begun_s = self._heard_s = now_s  # nothing could be heard meanwhile
+        elif self._is_late(self._begun_s, now_s):
+            if self._in_body and self.cycle.response_complete:
+                self.transport.close()  # it was answered already
+            else:
+                self._refuse(
+                    408, "the request did not arrive in time (request_timeout, idle_timeout)", "send it faster"
+                )
+
+    def _is_late(self, begun_s: float, now_s: float) -> bool:
+        deadlines = self.server_state.deadlines
+        return now_s - begun_s > deadlines.request_s(self._body_bytes) or now_s - self._heard_s > deadlines.idle_s
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
@@ -152,6 +191,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def __init__(self, config: Config, server_state: ConnectionState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self._gone = server_state.gone
+        self._unread = UnreadReplies(server_state.deadlines)
+
+    def pause_writing(self) -> None:
+        self._unread.begin(self.loop.time())
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread.end()
+        super().resume_writing()
+
+    def check_deadlines(self, now_s: float) -> None:
+        """Hang up on a client that is too slow to read what it is sent."""
+        if self._unread.are_overdue(self.transport, now_s):
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

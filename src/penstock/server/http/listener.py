@@ -29,7 +29,7 @@ class HttpListener:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._loop = services.loop
-        self._idle_s = services.config.idle_timeout
+        self._deadlines = services.deadlines
         self.members = Members(services)
         self._front = Front(services, self.members, self._app)
         self._config = Config(
@@ -42,11 +42,11 @@ class HttpListener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=max(1, int(self._idle_s)),
+            timeout_keep_alive=max(1, int(self._deadlines.idle_s)),
         )
         self._config.load()
         self._lane = ExpressLane(services, self._front)
-        self.state = ConnectionState(self._opened, self._gone, self._lane)
+        self.state = ConnectionState(self._opened, self._gone, self._lane, self._deadlines)
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._building: asyncio.Future[App]
@@ -88,15 +88,15 @@ class HttpListener:
         self._services.metrics.connection_closed("http")
 
     def _tick(self) -> None:
-        """Keep the date of replies, and close connections on which a request is not finished for too long."""
+        """Keep the date of replies, and close connections of clients that are too slow."""
         date = formatdate(time.time(), usegmt=True).encode()
         self.state.default_headers = [(b"date", date)]
         self._lane.set_date(date)
         now_s = self._loop.time()
         for connection in list(self.state.connections):
-            if isinstance(connection, Connection) and connection.is_unfinished_since(now_s - self._idle_s):
-                connection.transport.close()
-        self._timer = self._loop.call_later(1.0, self._tick)
+            if isinstance(connection, Connection | WebSocketConnection):
+                connection.check_deadlines(now_s)
+        self._timer = self._loop.call_later(self._deadlines.look_s, self._tick)
 
     async def stop(self, grace_s: float) -> None:
         """Take nothing new, answer what is under way, give leases back."""

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from penstock.model.errors import InvalidArgument, Overloaded, PenstockError
+from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
+from penstock.server.deadlines import CLOSING_S, UnreadReplies
 from penstock.server.line.lines import LineSplitter, NotThisProtocol, strip_telnet
 from penstock.server.line.replies import error_line
 from penstock.server.line.session import Reply, Session
@@ -23,7 +24,7 @@ _LINES_A_TURN = 200  # of one connection; then it is the turn of the others
 _COUNTED_BYTES = 64 << 10  # less than this is not counted
 _UNSENT_BYTES = 256 << 10  # of replies that wait for the end of a turn of the loop
 _LINGERING_S = 1.0  # how long somebody who is sent away may go on speaking
-_CLOSING_S = 5.0  # how long a client may take to hear the last of what was said
+_PATIENCE = 20  # times what programs get: people think before they type
 
 
 class Connection(asyncio.Protocol):
@@ -51,16 +52,31 @@ class Connection(asyncio.Protocol):
         self._is_over = False  # everything was said
         self._aborting: asyncio.TimerHandle | None = None
         self.closed = False
-        self.heard_s = self._loop.time()
+        self._unread = UnreadReplies(listener.deadlines)
+        self.heard_s = self._opened_s = self._begun_s = self._loop.time()  # begun: the line that has no end yet
 
     def check_access(self) -> None:
         """Raise Unauthenticated if whoever was let in would not be any more."""
         self._session.check_access()
 
-    @property
-    def is_known(self) -> bool:
-        """Whether it is clear who is there, as far as the server asks for that."""
-        return self._session.is_known
+    def leaves_replies_unread(self, now_s: float) -> bool:
+        """Whether it is too slow to read what it asked for."""
+        return self._unread.are_overdue(self._transport, now_s)
+
+    def overdue(self, now_s: float) -> PenstockError | None:
+        """What the client has not done in time, if anything."""
+        deadlines, is_known = self._listener.deadlines, self._session.is_known
+        if not is_known and now_s - self._opened_s > deadlines.login_s:
+            return Unauthenticated(f"there was no AUTH within {deadlines.login_s:g} s (login_timeout)")
+        if not self._reading:
+            return None
+        patience = _PATIENCE if is_known else 1
+        if now_s - self.heard_s > (limit_s := deadlines.idle_s * patience):
+            return silence(limit_s)
+        held = self._splitter.unfinished_bytes
+        if held and now_s - self._begun_s > (limit_s := deadlines.request_s(held) * patience):
+            return PenstockError(f"a line had no end after {limit_s:.3g} s (request_timeout)")
+        return None
 
     @property
     def is_leaving(self) -> bool:
@@ -81,9 +97,12 @@ class Connection(asyncio.Protocol):
         self.heard_s = self._loop.time()
         if self._no_more:
             return
-        for line in self._splitter.feed(data):
+        lines = self._splitter.feed(data)
+        for line in lines:
             self._lines.append(line)
             self._unread_bytes += 0 if line is None else len(line)
+        if lines or self._splitter.unfinished_bytes == len(data):
+            self._begun_s = self.heard_s
         self._pause_or_resume()
         self._count_held()
         self._wake()
@@ -99,10 +118,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._unread.begin(self._loop.time())
         self._pause_or_resume()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._unread.end()
         self._pause_or_resume()
         self._wake()
 
@@ -177,6 +198,7 @@ class Connection(asyncio.Protocol):
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
+                self.heard_s = self._begun_s = self._loop.time()  # nobody could be heard meanwhile
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -257,8 +279,13 @@ class Connection(asyncio.Protocol):
 
     def _abort_soon(self) -> None:
         if self._aborting is None and not self.closed:
-            self._aborting = self._loop.call_later(_CLOSING_S, self.abort)
+            self._aborting = self._loop.call_later(CLOSING_S, self.abort)
 
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
+
+
+def silence(limit_s: float, why: str = "") -> PenstockError:
+    """What somebody hears who said nothing for so long."""
+    return PenstockError(" ".join(["nothing was heard for", f"{limit_s:g} s", why]).strip())

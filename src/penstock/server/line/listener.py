@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from penstock.model.errors import BrokerClosed, PenstockError, Unauthenticated
-from penstock.server.line.connection import Connection
+from penstock.model.errors import BrokerClosed, Unauthenticated
+from penstock.server.line.connection import Connection, silence
 from penstock.server.port import Port
 from penstock.server.services import Services
 
 _log = logging.getLogger("penstock.server")
-_PATIENCE = 20  # times `idle_timeout`: people think before they type
 
 
 class LineListener(Port[Connection]):
@@ -37,21 +36,22 @@ class LineListener(Port[Connection]):
             self._make_room(connection)
 
     def _make_room(self, newest: Connection) -> None:
-        limit_s = self.config.idle_timeout
+        limit_s = self.deadlines.idle_s
         staying = [connection for connection in self.connections if not connection.is_leaving]
         quietest = min(staying, key=_heard_s)
         if self.loop.time() - quietest.heard_s > limit_s:
-            quietest.dismiss(_silence(limit_s, "and others want to connect"))
+            quietest.dismiss(silence(limit_s, "and others want to connect"))
         else:
             newest.dismiss(self.full())
 
     def sweep(self) -> None:
-        """Close connections that were not heard of for too long, or may not stay."""
+        """Close connections that are too late with something, or may not stay."""
         now_s = self.loop.time()
         for connection in list(self.connections):
-            limit_s = self.config.idle_timeout * (_PATIENCE if connection.is_known else 1)
-            if now_s - connection.heard_s > limit_s:
-                connection.dismiss(_silence(limit_s))
+            if connection.leaves_replies_unread(now_s):
+                connection.abort()
+            elif reason := connection.overdue(now_s):
+                connection.dismiss(reason)
             elif not connection.is_leaving:
                 self._check_access(connection)
 
@@ -78,7 +78,3 @@ class LineListener(Port[Connection]):
 
 def _heard_s(connection: Connection) -> float:
     return connection.heard_s
-
-
-def _silence(limit_s: float, why: str = "") -> PenstockError:
-    return PenstockError(" ".join(["nothing was heard for", f"{limit_s:g} s", why]).strip())

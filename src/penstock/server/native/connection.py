@@ -16,6 +16,7 @@ from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, Frame, FrameReader, ProtocolError, frame
 from penstock.protocol.session import HELLO_BYTES_MAX, Goodbye, encode
 from penstock.server.access.principal import ANYBODY, Principal
+from penstock.server.deadlines import CLOSING_S, UnreadReplies
 
 if TYPE_CHECKING:
     from penstock.server.native.listener import NativeListener
@@ -25,7 +26,6 @@ _OPEN_REQUESTS_MAX = 2000  # of one connection, beside those that wait for messa
 _AT_ONCE = 4  # requests of one connection that threads work on: their replies may be large
 _LARGE_BYTES = 1 << 20
 _COUNTED_BYTES = 64 << 10  # unfinished requests below this are not counted
-_CLOSING_S = 5.0  # how long a client may take to hear the last of what was said
 Result = TypeVar("Result")
 Work = tuple[Callable[[], Result], Callable[[Result], None], Callable[[BaseException], None]]
 Handler = Callable[[int, memoryview | bytes], None]
@@ -50,12 +50,14 @@ class Connection(asyncio.BufferedProtocol):
         self._working = 0
         self._aborting: asyncio.TimerHandle | None = None
         self._is_deaf = False
+        self._unread = UnreadReplies(listener.deadlines)
         self.waiting = 0  # requests that wait for messages
         self.greeted = False
         self.principal: Principal = ANYBODY
         self.writable = True
         self.closed = False
         self.opened_s = self.heard_s = self._loop.time()
+        self._begun_s = self.opened_s  # when the request that is not whole began to arrive
         self.peer = "?"
         self.handlers: dict[int, Handler] = {}
         self.on_writable: Callable[[], None] = _nothing
@@ -77,6 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_deaf:
             return
         frames = self._reader.received(nbytes)
+        if frames or self._reader.unfinished_bytes == nbytes:
+            self._begun_s = self.heard_s
         if frames and not self.greeted:
             frames = self._begin(frames)
         if self._unhandled:
@@ -139,10 +143,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.writable = False
+        self._unread.begin(self._loop.time())
         self._pause_or_resume()
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._unread.end()
         self._pause_or_resume()
         self._do_more()
 
@@ -258,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(frame(ERROR, correlation, encode_failure(error)))
         self.flush()
         self._transport.close()
-        self._aborting = self._loop.call_later(_CLOSING_S, self.abort)  # who does not listen is not waited for
+        self._aborting = self._loop.call_later(CLOSING_S, self.abort)  # who does not listen is not waited for
 
     def abort(self) -> None:
         """Close at once."""
@@ -291,10 +297,29 @@ class Connection(asyncio.BufferedProtocol):
         if wanted != self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
+                self.heard_s = self._begun_s = self._loop.time()  # nobody could be heard meanwhile
                 self._transport.resume_reading()
                 self._loop.call_soon(self._go_on)
             else:
                 self._transport.pause_reading()
+
+    def leaves_replies_unread(self, now_s: float) -> bool:
+        """Whether it is too slow to read what it asked for."""
+        return self._transport is not None and self._unread.are_overdue(self._transport, now_s)
+
+    def overdue(self, now_s: float) -> str | None:
+        """What the client has not done in time, if anything."""
+        deadlines = self._listener.deadlines
+        if not self.greeted and now_s - self.opened_s > deadlines.login_s:
+            return f"there was no HELLO within {deadlines.login_s:g} s (login_timeout)"
+        if not self._reading:
+            return None
+        if now_s - self.heard_s > deadlines.idle_s:
+            return f"nothing was heard for {deadlines.idle_s:g} s (idle_timeout)"
+        held = self._reader.unfinished_bytes
+        if held and now_s - self._begun_s > (limit_s := deadlines.request_s(held)):
+            return f"a request was not whole after {limit_s:.3g} s (request_timeout)"
+        return None
 
     def _count_unfinished(self) -> None:
         held = self._reader.unfinished_bytes

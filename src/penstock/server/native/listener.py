@@ -14,7 +14,6 @@ from penstock.server.port import Port
 from penstock.server.services import Services
 
 _log = logging.getLogger("penstock.server")
-_GREETING_S = 5.0  # how long a client may take to say who it is
 
 
 class NativeListener(Port[Connection]):
@@ -61,14 +60,13 @@ class NativeListener(Port[Connection]):
         return bool(unflushed)
 
     def sweep(self) -> None:
-        """Close connections that were not heard of for too long, did not say who they are, or may not stay."""
-        now_s, limit_s = self.loop.time(), self.config.idle_timeout
+        """Close connections that are too late with something, or may not stay."""
+        now_s = self.loop.time()
         for connection in list(self.connections):
-            if now_s - connection.heard_s > limit_s:
-                connection.say_goodbye(f"nothing was heard for {limit_s:g} s (idle_timeout)")
-                connection.close()
-            elif not connection.greeted and now_s - connection.opened_s > _GREETING_S:
-                connection.say_goodbye(f"there was no HELLO within {_GREETING_S:g} s")
+            if connection.leaves_replies_unread(now_s):
+                connection.abort()
+            elif reason := connection.overdue(now_s):
+                connection.say_goodbye(reason)
                 connection.close()
             else:
                 self._check_access(connection)

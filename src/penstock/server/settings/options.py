@@ -113,6 +113,12 @@ class ServerConfig:
     """What all connections together may hold in unfinished requests."""
     idle_timeout: float = option(90.0, duration(0.01))
     """A connection that sends nothing for so long is closed; clients ping to keep theirs."""
+    login_timeout: float = option(30.0, duration(0.01))
+    """How long a client may take to say who it is: HELLO on the native port, AUTH on a text port that asks for it."""
+    request_timeout: float = option(30.0, duration(0.01))
+    """How long the head of a request may take to arrive, or its body, which gets a second more for each 8 KiB of it."""
+    unread_timeout: float = option(60.0, duration(0.01))
+    """How long a client may leave replies unread; for large ones it gets a second more for each 8 KiB."""
     shutdown_grace: float = option(10.0, duration())
     """How long a server that was asked to stop waits for requests under way."""
     broker: BrokerConfig = option(BrokerConfig(), _broker)

@@ -1,0 +1,70 @@
+"""How long clients may take to say who they are, to send a request and to read replies: one place for all ports.
+
+Each deadline is absolute: a byte now and then does not put it off. Only what is large gets more time, for as many bytes
+as have really come or wait to be read. Nothing here limits how long a request waits for messages, or a connection that
+is let in for the next one, but `idle_timeout`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.server.settings.options import ServerConfig
+
+HANDSHAKE_S = 5.0
+"""How long a client may take until a connection with TLS is encrypted."""
+CLOSING_S = 5.0
+"""How long a client may take to hear why it is sent away."""
+BYTES_A_SECOND = 8 << 10
+"""What a large request, or a large reply, moves at least."""
+_LOOK_S = 0.5
+
+
+class Deadlines:
+    """The deadlines of one server."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.idle_s = config.idle_timeout
+        self.login_s = config.login_timeout
+        self._request_s = config.request_timeout
+        self._unread_s = config.unread_timeout
+        shortest_s = min(self.idle_s, self.login_s, self._request_s, self._unread_s)
+        self.look_s = min(max(shortest_s / 4, 0.01), _LOOK_S)
+        """How often connections are looked at."""
+
+    def request_s(self, received_bytes: int = 0) -> float:
+        """How long a request may take that is not whole, from its first byte on."""
+        return self._request_s + received_bytes / BYTES_A_SECOND
+
+    def unread_s(self, waiting_bytes: int) -> float:
+        """How long replies of so many bytes may stay unread."""
+        return self._unread_s + waiting_bytes / BYTES_A_SECOND
+
+
+class UnreadReplies:
+    """Since when the client of a connection leaves so much unread that nothing more is written to it."""
+
+    __slots__ = ("_deadlines", "_most_bytes", "_since_s")
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._since_s: float | None = None
+        self._most_bytes = 0
+
+    def begin(self, now_s: float) -> None:
+        """The client is behind."""
+        self._since_s, self._most_bytes = now_s, 0
+
+    def end(self) -> None:
+        """The client has caught up."""
+        self._since_s = None
+
+    def are_overdue(self, transport: asyncio.Transport, now_s: float) -> bool:
+        """Whether the client had its time; also to hear the last of a connection that is about to close."""
+        if self._since_s is None:
+            if not transport.is_closing():
+                return False
+            self.begin(now_s)
+            return False
+        self._most_bytes = max(self._most_bytes, transport.get_write_buffer_size())
+        return now_s - self._since_s > self._deadlines.unread_s(self._most_bytes)
