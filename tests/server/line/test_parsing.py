@@ -145,7 +145,11 @@ def test_what_a_line_means(line: str, command: Command | None) -> None:
         (b'PRODUCE t 0 "begun', "not closed on its line"),
         (b'PRODUCE t 0 "', "not closed on its line"),
         (b'PRODUCE t 0 "begun \\"', "not closed on its line"),
-        (b"PRODUCE t 0 gr\xfcn", "not UTF-8 (byte 0xfc at position 14)"),
+        (b"PRODUCE gr\xfcn 0 x", "not UTF-8 (byte 0xfc)"),
+        (b"PRODUCE t \xfc x", "not UTF-8 (byte 0xfc)"),
+        (b"CONSUME gr\xfcn 0", "not UTF-8 (byte 0xfc)"),
+        (b"AUTH \xff\xfb\x01", "not UTF-8 (byte 0xff)"),
+        (b'{"track": "t", "data": {"a": "\xfc"}}', "not UTF-8 (byte 0xfc)"),
         (b"CONSUME t", "say CONSUME"),
         (b"CONSUME t 0 SOME", "say CONSUME"),
         (b"CONSUME t 0 ALL 1", "say CONSUME"),
@@ -155,7 +159,8 @@ def test_what_a_line_means(line: str, command: Command | None) -> None:
         (b"PING PONG", "stands alone"),
         (b"QUIT now", "stands alone"),
         (b"DELETE t", "there is no command 'DELETE': say HELP"),
-        (b"\x00\x01", "there is no command"),
+        (b"\x1b[A", "there is no command"),
+        (b"\xef\xbb\xbfPING", "there is no command"),
         (b"{", "the JSON line cannot be read"),
         (b'{"track": "t"}', "required field `data`"),
         (b'{"data": 1}', "required field `track`"),
@@ -171,11 +176,38 @@ def test_what_is_wrong_with_a_line_is_told(line: bytes, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"GET / HTTP/1.1", b"POST /x?y HTTP/1.0", b"OPTIONS * HTTP/2", b"Host: 127.0.0.1:3000", b"host: x"]
+    "line",
+    [
+        *(b"GET / HTTP/1.1", b"POST /x?y HTTP/1.0", b"OPTIONS * HTTP/2", b"Host: 127.0.0.1:3000", b"host: x"),
+        *(b"get / http/1.1", b"Brew /pot HtTp/1.1", b"PRI * HTTP/2.0", b"GET /", b"head  http://x", b"HOST:x"),
+    ],
 )
 def test_who_speaks_http_has_come_to_the_wrong_port(line: bytes) -> None:
     with pytest.raises(NotThisProtocol, match="not HTTP"):
         parse(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(bytes.fromhex("16030100f8010000f40303"), b"\x80\x2e\x01\x00\x02", b"\x00\x00\x00\x08\x04\xd2\x16\x2f"),
+        *(b"\x00", b"PI\x00NG", b"SSH\xff", b"\xff\xfaPING", b"gr\xfcn"),
+    ],
+)
+def test_bytes_that_are_no_text_have_come_to_the_wrong_port(line: bytes) -> None:
+    with pytest.raises(NotThisProtocol, match="no text"):
+        parse(line)
+
+
+@given(st.binary(min_size=1, max_size=100), st.lists(st.integers(0, 30), max_size=10))
+@example(b"\xff\xfe\xfd", [])
+@example(b"hel\xff\xf1lo", [14])
+def test_L2_a_message_is_published_as_the_bytes_that_it_is(value: bytes, sizes: list[int]) -> None:
+    value = b"x" + value.replace(b"\n", b"\r") + b"x"
+    splitter = LineSplitter(1000)
+    (line,) = [line for part in cut(b"PRODUCE t 0 " + value + b"\r\n", sizes) for line in splitter.feed(part)]
+    assert line is not None
+    assert parse(strip_telnet(line)[0]) == Produce("t", 0, value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import threading
@@ -28,12 +29,10 @@ def test_what_cannot_be_understood_is_told_and_the_connection_goes_on(tmp_path: 
                 "ERROR: the line is longer than 300 B (max_line_bytes): it was ignored",
             ),
             (b"x" * 1_000_000, "ERROR: the line is longer than 300 B"),
-            (b"PRODUCE t 0 gr\xfcn", "ERROR: the line is not UTF-8 (byte 0xfc at position 14): it was ignored"),
-            (b"PRODUCE t 0 \xff\xfe\xfd", "ERROR: "),
-            (b"PRODUCE t 0 \xff", "ERROR: the line is not UTF-8"),
+            (b"PRODUCE gr\xfcn 0 x", "ERROR: the line is not UTF-8 (byte 0xfc): it was ignored"),
+            (b'{"track": "t", "data": "\xff"}', "ERROR: the line is not UTF-8 (byte 0xff)"),
             (b'PRODUCE t 0 "first', "ERROR: a quote is opened at the start of the message and not closed on its line"),
             (b'second"', "ERROR: there is no command"),
-            (b"\x00\x00", "ERROR: there is no command"),
             (b"\x1b[A", "ERROR: there is no command"),
             (b"PRODUCE t/x 0 x", "ERROR: 't/x' is not a topic name"),
             (b"CONSUME ../x 0", "ERROR: '../x' is not a topic name"),
@@ -57,6 +56,36 @@ def test_bodies_of_other_ports_do_not_break_the_lines(server: LineServer, talk: 
     server.broker.publish_many("t", bodies)
     shown = [line.partition(" ")[2] for line in all_of(talk)]
     assert shown == ['"two\\nlines"', '"\\udcff\\udcfe"', "", '"\\"\\\\n\\""', '"tail\\r"']
+
+
+def test_L2_bytes_that_are_not_utf_8_are_stored_as_they_are(server: LineServer, talk: Talk) -> None:
+    values = [b"gr\xfcn", b"\xff\xfe\xfd", b"hel\xff\xf1lo", b"\xff\xfa\xff\xf0", bytes(range(11, 256)), b"\xff"]
+    for value in values:
+        talk.send(b"PRODUCE t 0 " + value + b"\n")
+        assert talk.hear() == "OK"
+    assert [message.value for message in server.broker.read("t")] == values
+    shown = [line.partition(" ")[2] for line in all_of(talk)]
+    assert [json.loads(body).encode(errors="surrogateescape") for body in shown] == values
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+@pytest.mark.parametrize(
+    "junk", [bytes.fromhex("16030100f8010000f40303"), b"\0" * 8, b"\x16\x03\x01\nPRODUCE t 0 x", b"\x05\x01\0"]
+)
+def test_R6_lines_behind_binary_junk_are_not_obeyed(
+    server: LineServer, talk: Talk, junk: bytes, newline: bytes
+) -> None:
+    talk.send(b"PRODUCE before 0 x\n" + junk + newline)
+    if newline:
+        talk.send("PRODUCE t 0 x\n")
+    assert talk.rest() == "OK\nERROR: this is no text (TLS is spoken elsewhere): the connection is closed\n"
+    assert [topic.name for topic in server.broker.topics()] == ["before"]
+
+
+def test_R6_http_in_lower_case_is_http(server: LineServer, talk: Talk) -> None:
+    talk.send("post / http/1.1\r\nhost: 127.0.0.1:3000\r\n\r\nPRODUCE t 0 x\r\n")
+    assert talk.rest() == "ERROR: this port speaks the text protocol and not HTTP: the connection is closed\n"
+    assert server.broker.topics() == []
 
 
 def test_a_browser_that_is_sent_here_does_nothing(server: LineServer, talk: Talk) -> None:

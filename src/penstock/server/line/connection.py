@@ -98,6 +98,8 @@ class Connection(asyncio.Protocol):
         if self._no_more:
             return
         lines = self._splitter.feed(data)
+        if (foreign := self._splitter.cut_foreign()) is not None:
+            lines.append(foreign)
         for line in lines:
             self._lines.append(line)
             self._unread_bytes += 0 if line is None else len(line)

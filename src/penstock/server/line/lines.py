@@ -20,11 +20,15 @@ _TELNET_MAX = 100  # times that a client says something before a line; real ones
 _PRODUCE = re.compile(rb"[ \t]++([^ \t]++)[ \t]++([^ \t]++)[ \t](.+)", re.DOTALL)
 _CLOSED_QUOTE = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NUMBER = re.compile(rb"[0-9]{1,18}")
-_HTTP = re.compile(rb"[A-Z]+ \S+ HTTP/[0-9.]+")
+_HTTP = re.compile(
+    rb"[a-z]++ \S++ http/[0-9]|(?:get|head|post|put|patch|delete|options|trace|connect|pri) ++(?:[/*]|https?:)|host:",
+    re.IGNORECASE,
+)
+_BINARY = re.compile(rb"[\x00-\x07\x0a-\x0c\x0e-\x1a\x1c-\x1f]")  # what no keyboard puts into a line
 
 
 class NotThisProtocol(InvalidArgument):
-    """A browser, or somebody else who speaks HTTP: what follows may look like commands, and must not be obeyed."""
+    """A browser, or whoever else speaks HTTP, TLS or noise: what follows may look like commands, and is not obeyed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,14 @@ class LineSplitter:
                 lines.append(None)
         return lines
 
+    def cut_foreign(self) -> bytes | None:
+        """The beginning of a line that cannot be text, such as a TLS greeting: its end may never come."""
+        if not self._unfinished or not _BINARY.match(self._unfinished):
+            return None
+        start = bytes(self._unfinished[:16])
+        self._unfinished = bytearray()
+        return start
+
 
 def strip_telnet(line: bytes) -> tuple[bytes, bytes]:
     """A line without what a telnet client says before it, and the answer to that: none of its options is wanted.
@@ -144,25 +156,41 @@ def strip_telnet(line: bytes) -> tuple[bytes, bytes]:
 
 
 def parse(line: bytes) -> Command | None:
-    """The command that a line is; None if it is blank. Raises InvalidArgument for what is no command."""
-    try:
-        line.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(
-            f"the line is not UTF-8 (byte {line[error.start]:#04x} at position {error.start}): it was ignored"
-        ) from error
+    """The command that a line is; None if it is blank. Raises InvalidArgument for what is no command.
+
+    The message of PRODUCE may be any bytes; all else is UTF-8.
+    """
     line = line.lstrip(b" \t")
     if not line.strip():
         return None
-    if line.startswith(b"{"):
-        return _parse_json(line)
     word = line.split(None, 1)[0]
     reader = _READERS.get(word.upper())
-    if reader is None:
-        if _HTTP.match(line) or word.lower() == b"host:":
-            raise NotThisProtocol("this port speaks the text protocol and not HTTP: the connection is closed")
-        raise InvalidArgument(f"there is no command {_shown(word)}: say HELP to see all of them")
-    return reader(line[len(word) :])
+    try:
+        if reader is not None:
+            return reader(line[len(word) :])
+        if line.startswith(b"{"):
+            return _parse_json(line)
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"the line is not UTF-8 (byte {error.object[error.start]:#04x}): it was ignored"
+        ) from error
+    raise _no_command(line, word)
+
+
+def _no_command(line: bytes, word: bytes) -> InvalidArgument:
+    if _HTTP.match(line):
+        return NotThisProtocol("this port speaks the text protocol and not HTTP: the connection is closed")
+    if _BINARY.search(line) or not _is_text(line):
+        return NotThisProtocol("this is no text (TLS is spoken elsewhere): the connection is closed")
+    return InvalidArgument(f"there is no command {_shown(word)}: say HELP to see all of them")
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _parse_produce(rest: bytes) -> Produce:
@@ -238,6 +266,7 @@ _json_text = msgspec.json.Decoder(str)
 
 
 def _parse_json(line: bytes) -> Produce:
+    line.decode()  # also in what is not looked into
     try:
         found = _json_line.decode(line)
         data = bytes(found.data)
