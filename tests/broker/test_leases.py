@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock.broker.burying import bury
 from penstock.broker.consumer import Delivery
+from penstock.delivery.offsets import Offsets
 from penstock.testing import MemoryStorage, VirtualClock
 
 
@@ -105,6 +106,26 @@ def test_Q4_acking_twice_is_harmless(broker: penstock.Broker, clock: VirtualCloc
     with pytest.raises(penstock.LeaseLost):
         held.ack()
     assert broker.group("t", "g").acked == 1
+
+
+def test_Q4_acking_twice_by_number_is_harmless_also_when_the_lease_is_forgotten(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.delivery.lease_book.BOOK_BYTES", 4096)
+    broker.publish_many("t", [b"x"] * 100)
+    with broker.consumer("t", "g") as consumer:
+        (first,) = consumer.receive(1)
+        (lost,) = consumer.receive(1)
+        consumer.ack([first])
+        for _ in range(90):
+            consumer.ack(consumer.receive(1))
+        consuming = consumer._consuming
+        assert len(broker.engine.deliveries.lease_book) <= 16
+        for lease, offset, is_refused in ((first.lease.id, 0, False), (first.lease.id, 99, True), (1, 0, True)):
+            _, refused = consuming.ack(consuming.find_leased([("t", 0, lease, Offsets([offset]))]))
+            assert (refused is not None) is is_refused
+        consumer.ack([lost])
+        assert broker.group("t", "g").acked == 92
 
 
 def test_lease_lost_tells_which_and_settles_the_others(broker: penstock.Broker, clock: VirtualClock) -> None:

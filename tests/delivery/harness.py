@@ -7,13 +7,13 @@ in which they were logged, and just as the broker does it (`penstock.broker.topi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 
 import msgspec
 
 from penstock.delivery.claims import Claims
 from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
 from penstock.delivery.index import Columns, PartitionIndex
+from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
 from penstock.delivery.partition import DeliveryState, PartitionState
@@ -56,7 +56,7 @@ class PureTopic:
         self.log: list[Logged] = []
         self.dying: list[tuple[Group, Dying]] = []
         self.letters: list[tuple[str, int, int]] = []  # the dead: group, partition, offset
-        self._lease_ids = count(1)
+        self.book = LeaseBook()
 
     @property
     def now(self) -> Moment:
@@ -103,7 +103,7 @@ class PureTopic:
         if name not in self.groups:
             progress = [state.groups[name] for state in self.states]
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
-            self.groups[name] = Group(name, self.config, progress[0].settings, claims, lambda: next(self._lease_ids))
+            self.groups[name] = Group(name, self.config, progress[0].settings, claims, self.book)
         return self.groups[name]
 
     def progress(self, group: str = "g", partition: int = 0) -> Progress:
@@ -280,7 +280,7 @@ class PureTopic:
         group, outcome = self.open(name), Outcome()
         self.tick()
         some = Offsets(lease.messages if offsets is None else offsets)
-        if group.leases.find(lease.id) is lease:
+        if group.leases.is_of(lease, lease.consumer):
             act(group, some, outcome)
         else:
             outcome.refused = some

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease, Leases
 from penstock.delivery.offsets import Offsets
 from penstock.model.events import EventKind
@@ -25,6 +26,13 @@ def lease_of(leases: Leases, number: int, deadline_s: float, *offsets: int, cons
 
 def ended(leases: Leases, now_s: float) -> list[tuple[int, list[int]]]:
     return [(lease.id, list(offsets)) for lease, offsets in leases.expired(now_s)]
+
+
+def named(topic: PureTopic, lease_id: int, consumer: str, *offsets: int) -> list[int]:
+    """What is refused of an ack by a client that names a lease by its number."""
+    group, some = topic.open("g"), Offsets(offsets)
+    lease = group.find_lease(lease_id, 0, consumer, some)
+    return list(offsets) if lease is None or lease.consumer != consumer else topic.ack(lease, offsets)
 
 
 # Handing out.
@@ -137,14 +145,112 @@ def test_Q4_what_was_given_back_cannot_be_acked(topic: PureTopic, way: str) -> N
     assert topic.ack(pick.lease, [0]) == [0]
 
 
-def test_acking_twice_is_recognised_for_the_latest_ten_thousand_leases() -> None:
-    leases = Leases()
-    made = [lease_of(leases, number, 30.0, number) for number in range(10_001)]
-    for lease in made:
-        leases.take(lease, Offsets([lease.id]), acked=True)
-    assert leases.find(0) is None
-    assert leases.find(1) is made[1]
-    assert (leases.total, dict(leases.in_flight), leases.next_deadline_s()) == (0, {}, None)
+def test_Q4_a_lease_that_ended_is_kept_as_a_few_numbers_once_its_acks_are_on_disk(topic: PureTopic) -> None:
+    topic.publish(4)
+    leases = topic.open("g").leases
+    (pick,) = topic.fetch(number=3, consumer="ann")
+    topic.ack(pick.lease, [0, 2])
+    topic.release(pick.lease, [1])
+    assert leases.find(pick.lease.id) is pick.lease  # its acks may still be refused
+    topic.commit()
+    known = leases.find(pick.lease.id)
+    assert known is not None
+    assert known is not pick.lease
+    assert (known.consumer, known.partition, list(known.settled or ()), list(known.messages)) == ("ann", 0, [0, 2], [])
+    assert topic.ack(known, [0, 1, 2, 3]) == [1, 3]
+    assert (topic.log, len(topic.book), len(leases._ended)) == ([], 1, 0)
+
+
+def test_Q4_a_late_ack_of_what_somebody_else_acked_is_refused(topic: PureTopic) -> None:
+    topic.publish(1)
+    (old,) = topic.fetch(consumer="ann")
+    topic.advance(30)
+    topic.commit()
+    topic.take(consumer="bob")
+    assert named(topic, old.lease.id, "ann", 0) == [0]
+    assert topic.account() == {"acked": 1}
+
+
+def test_Q4_acking_twice_is_harmless_however_many_leases_ended_since(
+    topic: PureTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.delivery.lease_book.BOOK_BYTES", 10_000)
+    topic.publish(1000)
+    (first,) = topic.fetch(number=1, consumer="ann")
+    topic.ack(first.lease)
+    (failed,) = topic.fetch(number=1, consumer="ann")
+    topic.fail(failed.lease, delay_s=1e6)
+    topic.commit()
+    while topic.take(number=1, consumer="bob"):
+        assert len(topic.book) <= 10_000 // 256
+    assert topic.open("g").leases.find(first.lease.id) is None
+    assert named(topic, first.lease.id, "ann", 0) == []
+    assert named(topic, failed.lease.id, "ann", 1) == [1], "it is not done"
+    assert named(topic, first.lease.id, "ann", 1001) == [1001], "there is no such message"
+    assert named(topic, topic.book.new_id() + 1, "ann", 0) == [0], "no such lease was ever given"
+    assert topic.log == []
+    topic.crash()
+    topic.book = LeaseBook(1 << 32)
+    topic.groups.clear()
+    assert named(topic, first.lease.id, "ann", 0) == [0], "it is of another life of the broker"
+
+
+def test_R1_leases_of_all_groups_that_ended_share_one_limit() -> None:
+    topic = PureTopic(visibility_timeout=30)
+    for number in range(20):
+        topic.create(f"g{number}")
+    topic.publish(5000)
+    for _ in range(5000 // 5):
+        for number in range(20):
+            topic.take(f"g{number}", 5)
+    assert len(topic.book) == 20_000  # all of them, far below the limit
+    topic.clock.advance(400)
+    topic.create("late")
+    topic.take("late", 1)
+    topic.clock.advance(400)
+    topic.take("late", 1)
+    assert len(topic.book) == 2, "they ended long ago"
+
+
+def test_R1_what_has_gaps_counts_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.delivery.lease_book.BOOK_BYTES", 100_000)
+    book = LeaseBook()
+    for number in range(1000):
+        book.end(number, 1, 0, "c", Offsets(range(0, 2000, 2)))
+    assert 1 <= len(book) < 50
+    found = book.find(999)
+    assert found is not None
+    assert found.settled_offsets() == Offsets(range(0, 2000, 2))
+
+
+def test_what_nobody_had_seen_when_a_lease_ended_is_kept(topic: PureTopic) -> None:
+    topic.publish(3)
+    (pick,) = topic.fetch()
+    pick.lease.unseen = Offsets([1, 2])
+    topic.ack(pick.lease)
+    topic.commit()
+    known = topic.open("g").leases.find(pick.lease.id)
+    assert known is not None
+    assert known.unseen == Offsets([1, 2])
+
+
+def test_Q4_a_seek_does_not_keep_leases_that_ended(topic: PureTopic) -> None:
+    topic.publish(3)
+    (pick,) = topic.fetch()
+    topic.ack(pick.lease)
+    topic.seek(0)
+    topic.commit()
+    assert len(topic.open("g").leases._ended) == 0
+    assert named(topic, pick.lease.id, "c", 0) == []
+    assert topic.account() == {"ready": 3}
+
+
+def test_an_idle_group_keeps_no_deadlines() -> None:
+    leases = Leases(LeaseBook())
+    for number in range(1000):
+        lease = lease_of(leases, number, 30.0, number)
+        leases.take(lease, Offsets([number]), acked=True)
+    assert (leases.total, dict(leases.in_flight), leases.next_deadline_s(), leases._deadlines) == (0, {}, None, [])
 
 
 # Extending.
@@ -172,7 +278,7 @@ def test_Q5_extending_never_revives_a_lease(topic: PureTopic) -> None:
 
 
 def test_Q5_single_messages_of_a_lease_are_extended_by_themselves() -> None:
-    leases = Leases()
+    leases = Leases(LeaseBook())
     lease = lease_of(leases, 1, 30.0, 1, 2, 3, 4)
     assert list(leases.extend(lease, Offsets([2, 9]), 40.0)) == [2]
     assert list(leases.extend(lease, Offsets([2, 3]), 35.0)) == [2, 3]
@@ -188,7 +294,7 @@ def test_Q5_single_messages_of_a_lease_are_extended_by_themselves() -> None:
 
 
 def test_Q5_a_whole_lease_is_extended_after_some_of_its_messages_were() -> None:
-    leases = Leases()
+    leases = Leases(LeaseBook())
     lease = lease_of(leases, 1, 30.0, 1, 2)
     leases.extend(lease, Offsets([1]), 60.0)
     leases.extend(lease, Offsets([1, 2]), 50.0)
@@ -197,7 +303,7 @@ def test_Q5_a_whole_lease_is_extended_after_some_of_its_messages_were() -> None:
 
 
 def test_a_lease_that_is_extended_for_ever_takes_no_more_room() -> None:
-    leases = Leases()
+    leases = Leases(LeaseBook())
     lease = lease_of(leases, 0, 30.0, 1)
     for number in range(1, 20_000):
         leases.extend(lease, Offsets([1]), 30.0 + number)

@@ -288,9 +288,9 @@ class Consuming(Generic[Message]):
         with self._engine.lock:
             for topic, partition, lease_id, offsets in held:
                 known = self._by_topic.get(topic)
-                lease = None if known is None else known[0].find_lease(known[1], lease_id)
+                lease = None if known is None else known[0].find_lease(known[1], lease_id, partition, offsets)
                 leased.count += len(offsets)
-                if lease is None or lease.partition != partition:
+                if lease is None:
                     leased.unknown += [MessageId(topic, partition, offset) for offset in offsets]
                 else:
                     leased.by_topic.setdefault(topic, []).append((lease, offsets))

@@ -18,6 +18,7 @@ from penstock.broker.topic_delivery import TopicDelivery
 from penstock.broker.topics import Topic, first_offset, missing_runs
 from penstock.broker.waiting import Fetched, Seats, Waiter
 from penstock.delivery.group import Dying, Group, Logged, Moment
+from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
@@ -51,7 +52,7 @@ class Deliveries:
         self._monotonic_alarms = Alarms()
         self._commits_soon = False  # whether the timer looks after deliveries that nobody waits for
         self._pending: Commit | None = None  # what they were to be committed with, when it last looked
-        self._last_lease = engine.epoch << 32
+        self.lease_book = LeaseBook(engine.epoch << 32)
         self._consumers = 0
         self.wake_timer: Callable[[], None] = lambda: None
         engine.journal.on_committed = self._serve_news
@@ -81,7 +82,7 @@ class Deliveries:
                     self._bury_soon,
                     self._arm,
                     self._news.add,
-                    self._new_lease_id,
+                    self.lease_book,
                     self.contents,
                 )
                 topic.delivery.time_changed()
@@ -386,10 +387,6 @@ class Deliveries:
     def _bury_soon(self, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
         self.dying.append((delivery, group, dying))
         self.wake_timer()
-
-    def _new_lease_id(self) -> int:
-        self._last_lease += 1
-        return self._last_lease
 
     def close(self) -> None:
         """Nobody waits any longer; under the state lock."""

@@ -15,6 +15,7 @@ from penstock.delivery.assignment import Assignment
 from penstock.delivery.claims import Claims
 from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
 from penstock.delivery.index import PartitionIndex
+from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
 from penstock.model.config import TopicConfig
@@ -76,7 +77,7 @@ class TopicDelivery:
         bury: Callable[[TopicDelivery, Group, Dying], None],
         arm: Callable[[TopicDelivery], None],
         changed: Callable[[TopicDelivery], None],
-        new_lease_id: Callable[[], int],
+        book: LeaseBook,
         contents: Contents,
     ) -> None:
         self.topic = topic
@@ -85,7 +86,7 @@ class TopicDelivery:
         self.desks: dict[str, GroupDesk] = {}
         self.archived = False  # whether the indexes know what is in the archive
         self._log, self._bury, self._arm, self._changed = log, bury, arm, changed
-        self._new_lease_id = new_lease_id
+        self._book = book
         self.next_us = _FOREVER_US  # when time changes something here, by the wall clock
         self.next_s = _FOREVER_S  # and by the monotonic one
 
@@ -102,7 +103,7 @@ class TopicDelivery:
             settings = progress[0].settings
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
             mortal = not self.topic.name.endswith(DEAD_LETTERS)
-            group = Group(name, self.topic.config, settings, claims, self._new_lease_id, mortal)
+            group = Group(name, self.topic.config, settings, claims, self._book, mortal)
             desk = self.desks[name] = GroupDesk(group)
             self.time_changed()
         return desk
@@ -187,7 +188,7 @@ class TopicDelivery:
         """Ack one message; whether it was held, or had been acked under this lease."""
         self.tick(now)
         desk = self._desk_of(seat)
-        if lease.consumer != seat.consumer or desk.group.leases.find(lease.id) is not lease:
+        if not desk.group.leases.is_of(lease, seat.consumer):
             return False
         event = desk.group.ack_one(now, lease, offset)
         if event is not None:
@@ -197,10 +198,10 @@ class TopicDelivery:
             self._revoke(desk)
         return event is not None or (lease.settled is not None and offset in lease.settled)
 
-    def find_lease(self, seat: Seat, lease_id: int) -> Lease | None:
-        """A lease of a consumer's group that lives or ended lately, by its id."""
+    def find_lease(self, seat: Seat, lease_id: int, partition: int, offsets: Offsets) -> Lease | None:
+        """A lease of a consumer's group by its id, as far as it concerns these offsets."""
         desk = self.desks.get(seat.group)
-        return None if desk is None else desk.group.leases.find(lease_id)
+        return None if desk is None else desk.group.find_lease(lease_id, partition, seat.consumer, offsets)
 
     def settle(
         self,
@@ -218,7 +219,7 @@ class TopicDelivery:
         whole = Outcome()
         for lease, offsets in leases:
             outcome = Outcome()
-            if lease.consumer == seat.consumer and desk.group.leases.find(lease.id) is lease:
+            if desk.group.leases.is_of(lease, seat.consumer):
                 act(desk.group, lease, offsets, outcome)
             else:
                 outcome.refused = offsets

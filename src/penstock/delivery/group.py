@@ -6,7 +6,7 @@ committed and applied. Between the two a message is *held*: nobody gets it, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from math import floor
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import msgspec
 from penstock.delivery.backoff import retry_delay_us
 from penstock.delivery.claims import Claims
 from penstock.delivery.lanes import lane_policy
+from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease, Leases
 from penstock.delivery.offsets import Offsets, offsets_of, written
 from penstock.delivery.settings import GroupSettings
@@ -75,15 +76,15 @@ class Group:
         config: TopicConfig,
         settings: GroupSettings,
         claims: list[Claims],
-        new_lease_id: Callable[[], int],
+        book: LeaseBook,
         mortal: bool = True,
     ) -> None:
         self.name = name
         self.config = config
         self.settings = settings
         self.claims = claims
-        self.leases = Leases()
-        self._new_lease_id = new_lease_id
+        self.leases = Leases(book)
+        self._book = book
         self._mortal = mortal  # whether failing too often leads to the dead letters
         self._policy = lane_policy(config)
         self._awake = set(range(len(claims)))  # partitions in which something may be ready
@@ -118,13 +119,14 @@ class Group:
         for partition, lane, offsets in self._choose(room, partitions):
             lease = leases.get(partition)
             if lease is None:
-                lease = Lease(self._new_lease_id(), partition, consumer, now.monotonic_s + visibility_s, offsets)
+                lease = Lease(self._book.new_id(), partition, consumer, now.monotonic_s + visibility_s, offsets)
                 leases[partition] = lease
                 picks.append(Pick(lease, lane, offsets))
             else:
                 lease.messages = lease.messages | offsets
                 picks.append(Pick(lease, lane, offsets))
         events: list[Logged] = []
+        self._book.pass_time(now.monotonic_s)
         for partition, lease in leases.items():
             lease.messages = Offsets(lease.messages)
             lease.visibility_s = visibility_s
@@ -194,6 +196,15 @@ class Group:
                 yield partition, self._event(EventKind.DELIVERED, Offsets(offsets), now_us, lease.consumer, attempt)
         if fresh:
             yield partition, self._event(EventKind.DELIVERED, fresh, now_us, lease.consumer, 1)
+
+    def find_lease(self, lease_id: int, partition: int, consumer: str, offsets: Offsets) -> Lease | None:
+        """A lease by its id that lives or ended: of one that is forgotten, the progress tells what was acked."""
+        lease = self.leases.find(lease_id)
+        if lease is None and partition < len(self.claims):
+            progress = self.claims[partition].progress
+            done = offsets - progress.undone(offsets) - progress.dead
+            lease = self.leases.forgotten(lease_id, partition, consumer, offsets, done)
+        return lease if lease is not None and lease.partition == partition else None
 
     # Taking back; every one of these first ends the leases whose time is over (`tick`).
 
@@ -347,6 +358,7 @@ class Group:
         if event.kind == EventKind.DELIVERED or event.kind == EventKind.EXTENDED:
             return
         self._awake.add(partition)
+        self.leases.write_down(self._is_done)
         offsets = offsets_of(event)
         if event.kind in _ENDS_A_LEASE:
             claims.held -= len(offsets)
@@ -363,7 +375,11 @@ class Group:
         elif event.kind == EventKind.REDRIVEN:
             claims.give_back(offsets)
         elif event.kind == EventKind.SOUGHT:
+            self.leases.moved(partition)
             self._moved(partition)
+
+    def _is_done(self, partition: int, offsets: Offsets) -> bool:
+        return not self.claims[partition].progress.undone(offsets)
 
     def refused(self, partition: int, event: Event) -> None:
         """An event of this group was not written: its messages are ready again."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 
+from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.offsets import Offsets
-
-_REMEMBERED = 10_000
 
 
 class Lease:
@@ -18,6 +18,7 @@ class Lease:
         "consumer",
         "deadline_s",
         "extended",
+        "home",
         "id",
         "messages",
         "owner",
@@ -29,6 +30,7 @@ class Lease:
 
     def __init__(self, lease_id: int, partition: int, consumer: str, deadline_s: float, messages: Offsets) -> None:
         self.id = lease_id
+        self.home: Leases | None = None  # where it was granted
         self.partition = partition
         self.consumer = consumer
         self.deadline_s = deadline_s
@@ -48,15 +50,18 @@ class Lease:
 class Leases:
     """All leases of one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, book: LeaseBook) -> None:
+        self._book = book
+        self._number = book.new_group()
         self._by_id: dict[int, Lease] = {}
-        self._ended: OrderedDict[int, Lease] = OrderedDict()  # so that acking twice is recognised
+        self._ended: OrderedDict[int, Lease] = OrderedDict()  # what was acked under them may not be on disk yet
         self._deadlines: list[tuple[float, int]] = []
         self.in_flight: Counter[str] = Counter()  # messages by consumer
         self.total = 0
 
     def grant(self, lease: Lease) -> None:
         """A consumer holds these messages now."""
+        lease.home = self
         self._by_id[lease.id] = lease
         self._watch(lease.deadline_s, lease)
         self.in_flight[lease.consumer] += len(lease.messages)
@@ -64,7 +69,28 @@ class Leases:
 
     def find(self, lease_id: int) -> Lease | None:
         """A lease that lives, or one of the latest that ended."""
-        return self._by_id.get(lease_id) or self._ended.get(lease_id)
+        lease = self._by_id.get(lease_id) or self._ended.get(lease_id)
+        if lease is None and (known := self._book.find(lease_id)) is not None and known.group == self._number:
+            lease = self._past(lease_id, known.partition, known.consumer)
+            lease.settled, lease.unseen = known.settled_offsets(), known.unseen_offsets()
+        return lease
+
+    def forgotten(self, lease_id: int, partition: int, consumer: str, offsets: Offsets, done: Offsets) -> Lease | None:
+        """What stands for a lease that may have been forgotten: what is done of these was done under it."""
+        if not self._book.may_be_forgotten(lease_id):
+            return None
+        lease = self._past(lease_id, partition, consumer)
+        lease.settled, lease.unseen = done, offsets
+        return lease
+
+    def _past(self, lease_id: int, partition: int, consumer: str) -> Lease:
+        lease = Lease(lease_id, partition, consumer, 0.0, Offsets())
+        lease.home = self
+        return lease
+
+    def is_of(self, lease: Lease, consumer: str) -> bool:
+        """Whether a consumer got a lease here."""
+        return lease.home is self and lease.consumer == consumer
 
     def take(self, lease: Lease, offsets: Offsets, acked: bool = False) -> Offsets:
         """End the lease of those of the offsets that it still holds; which they were."""
@@ -95,8 +121,25 @@ class Leases:
             self._ended[lease.id] = lease
             if not self.in_flight[lease.consumer]:
                 del self.in_flight[lease.consumer]
-            if len(self._ended) > _REMEMBERED:
-                self._ended.popitem(last=False)
+            if not self._by_id:
+                self._deadlines.clear()
+
+    def write_down(self, is_done: Callable[[int, Offsets], bool]) -> None:
+        """Keep but a note of leases that ended, in turn, once all that was acked under them is on disk and done."""
+        while self._ended:
+            lease = next(iter(self._ended.values()))
+            if lease.settled and not is_done(lease.partition, lease.settled):
+                return
+            self._note(lease)
+
+    def moved(self, partition: int) -> None:
+        """The group was moved after these ended: what is done now says nothing of what was acked under them."""
+        for lease in [lease for lease in self._ended.values() if lease.partition == partition]:
+            self._note(lease)
+
+    def _note(self, lease: Lease) -> None:
+        del self._ended[lease.id]
+        self._book.end(lease.id, self._number, lease.partition, lease.consumer, lease.settled, lease.unseen)
 
     def unsettle(self, partition: int, offsets: Offsets) -> None:
         """They were not acked after all: their ack could not be written."""
@@ -151,7 +194,7 @@ class Leases:
 
     def _watch(self, deadline_s: float, lease: Lease) -> None:
         heapq.heappush(self._deadlines, (deadline_s, lease.id))
-        if len(self._deadlines) > 1024 + 4 * len(self._by_id):  # mostly of leases that ended long before
+        if len(self._deadlines) > 64 + 4 * len(self._by_id):  # mostly of leases that ended long before
             self._deadlines = [
                 (deadline_s, lease.id)
                 for lease in self._by_id.values()
