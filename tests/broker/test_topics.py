@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import penstock
-from penstock.testing import MemoryStorage
+from penstock.testing import MemoryStorage, VirtualClock
 
 
 def test_a_topic_is_created_with_options_of_its_own(broker: penstock.Broker) -> None:
@@ -100,3 +101,58 @@ def test_thousands_of_topics_are_there_after_a_restart() -> None:
     with penstock.open(storage=storage) as broker:
         assert len(broker.topics()) == 2000
         assert next(broker.read("topic-1234")).value == b"1234"
+
+
+@pytest.fixture
+def crowded(clock: VirtualClock) -> Iterator[penstock.Broker]:
+    with penstock.open(
+        storage=MemoryStorage(), clock=clock, max_topics=2, topic_defaults={"max_deliveries": 1}
+    ) as made:
+        made.publish("a", "x")
+        made.publish("b", "x")
+        yield made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda broker: broker.publish("c", "x"),
+        lambda broker: broker.publish_many("c", ["x"]),
+        lambda broker: broker.stage_many("s", "c", ["x"]),
+        lambda broker: broker.create_topic("c"),
+        lambda broker: broker.consumer("c", "g"),
+        lambda broker: broker.publish("c.dlq", "x"),
+    ],
+)
+def test_R1_no_more_topics_are_made_than_there_may_be(
+    crowded: penstock.Broker, make: Callable[[penstock.Broker], object]
+) -> None:
+    with pytest.raises(penstock.LimitExceeded, match=r"there are 2 topics, and the limit is 2 \(max_topics\)"):
+        make(crowded)
+    assert [topic.name for topic in crowded.topics()] == ["a", "b"]
+    crowded.publish("a", "those that exist go on")
+
+
+def test_R1_a_topic_at_the_limit_has_room_for_its_dead_letters_and_schedules(crowded: penstock.Broker) -> None:
+    with crowded.consumer("a", "g") as consumer:
+        consumer.kill(consumer.receive(1), "bad")
+    crowded.schedule("s", "0 * * * *", "a", "x")
+    assert [letter.value for letter in crowded.dead_letters("a")] == [b"x"]
+    crowded.delete_topic("b")
+    with pytest.raises(penstock.LimitExceeded, match="there are 3 topics"):
+        crowded.publish("c", "x")
+
+
+def test_a_directory_with_more_topics_than_there_may_be_opens_and_works() -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage) as broker:
+        for number in range(10):
+            broker.publish(f"t{number}", "x")
+    with penstock.open(storage=storage, max_topics=3) as broker:
+        assert len(broker.topics()) == 10
+        broker.publish("t9", "y")
+        with pytest.raises(penstock.LimitExceeded, match="max_topics"):
+            broker.publish("t10", "x")
+        for number in range(8):
+            broker.delete_topic(f"t{number}")
+        broker.publish("t10", "x")

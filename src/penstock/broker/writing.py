@@ -79,6 +79,7 @@ class Writing:
             self._check_writable(0, now_us)
             if name in self.catalog.by_name:
                 raise TopicExists(f"the topic {name!r} exists already")
+            self._check_room_for(name)
             return self._create(name, config, now_us)
 
     def delete_topic(self, name: str) -> Commit:
@@ -125,10 +126,19 @@ class Writing:
             if partition is not None:
                 check_partition(name, config.partitions, partition)
         if topic is None or topic.reserved:
-            check_open_topic(name)
+            self._check_room_for(check_open_topic(name))
         elif topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
         return topic, config
+
+    def _check_room_for(self, name: str) -> None:
+        """Raise if there are as many topics as there may be; one that exists always has room for its dead letters."""
+        limit, topics = self.config.max_topics, self.catalog.by_name
+        if len(topics) >= limit and not (name.endswith(DEAD_LETTERS) and name.removesuffix(DEAD_LETTERS) in topics):
+            raise LimitExceeded(
+                f"the topic {name!r} is not made: there are {len(topics):,} topics, and the limit is {limit:,} "
+                "(max_topics); delete some that are not needed, or raise it"
+            )
 
     def _default_config(self, name: str) -> TopicConfig:
         """How a topic is kept that nobody configured; dead letters and schedules stay until they are dealt with."""

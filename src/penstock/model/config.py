@@ -116,6 +116,8 @@ class BrokerConfig:
     """The most that the header names and values of a message may take together."""
     max_batch_bytes: int = option(64 * MIB, size(1, GIB))
     """The most that one batch may hold."""
+    max_topics: int = option(100_000, whole(1, 1 << 40))
+    """With so many topics no more are made; their dead letters have room beside them."""
     max_partitions: int = option(1024, whole(1, PARTITIONS_MAX))
     """The most partitions a topic may have."""
     max_unwritten_bytes: int = option(256 * MIB, size(1, 2 * GIB))
