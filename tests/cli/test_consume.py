@@ -246,3 +246,18 @@ def test_unknown_topics_are_refused_and_the_nearest_name_is_told(orders: Command
 def test_what_makes_no_sense_is_refused(local: Command, arguments: list[object], said: str) -> None:
     local.ok("publish", "orders", "x")
     assert said in local.refused("consume", "orders", *arguments, code=2)
+
+
+def test_reading_the_log_tells_what_is_cancelled_or_not_due_yet(command: Command) -> None:
+    with command.open() as broker:
+        broker.create_topic("mail", partitions=2)
+        for partition in (0, 1):
+            broker.publish("mail", "now", partition=partition)
+            broker.cancel_delayed(broker.publish("mail", "never", delay="1h", partition=partition))
+        broker.publish("mail", "later", delay="1h", partition=1)
+        broker.publish("mail", "long due", deliver_at=time.time() - 60)
+    done = command("consume", "mail", "-o", "raw")
+    assert sorted(done.out.split("\n")) == ["", "later", "long due", "never", "never", "now", "now"]
+    assert "2 messages of these cancelled: no group gets them" in done.err
+    assert "1 message of these not due yet: no group gets them before" in done.err
+    assert command("consume", "mail", "--max", 1, "-o", "raw").err == ""

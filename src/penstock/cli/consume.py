@@ -48,9 +48,10 @@ def consume(
 ) -> None:
     """Print the messages of a topic, and ack them for a group.
 
-    Without a group it reads the log, and changes nothing. With one it receives what is ready, best lanes first, and
-    acks each message when it was printed, or when the reader of the pipe has taken it: Ctrl-C and `| head` lose
-    nothing. A window (`--from-…`, `--to-time`, `--include-deleted`) with a group is a replay into a new group.
+    Without a group it reads the log, and changes nothing: it prints cancelled messages and those not due yet, too, and
+    says on standard error how many these are. With one it receives what is ready, best lanes first, and acks each
+    message when it was printed, or when the reader of the pipe has taken it: Ctrl-C and `| head` lose nothing. A window
+    (`--from-…`, `--to-time`, `--include-deleted`) with a group is a replay into a new group.
 
     For example:
 

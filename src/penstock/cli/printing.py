@@ -12,7 +12,9 @@ from penstock.cli.lines import Lines
 from penstock.cli.output import TABLE_HEADING, StreamFormat, counted, encode, encode_visibly
 from penstock.cli.terminal import is_terminal
 from penstock.cli.topic import find_topic
+from penstock.delivery.offsets import offsets_of
 from penstock.model.errors import LeaseLost
+from penstock.model.events import EventKind
 
 if TYPE_CHECKING:
     from penstock import Broker, Consumer, Delivery, StoredMessage
@@ -68,8 +70,38 @@ class Printer:
             self.left -= 1
 
 
+class Unready:
+    """What was printed of a log though no group gets it, or not yet: people should know."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._delayed: dict[int, dict[int, int]] = {}  # when they fall due, by partition and offset
+
+    def note(self, message: StoredMessage) -> None:
+        """A message was printed; only one with a delay can be cancelled."""
+        if message.deliver_at_us is not None:
+            self._delayed.setdefault(message.partition, {})[message.offset] = message.deliver_at_us
+
+    def tell(self) -> None:
+        """Say how many of the messages since the last time are cancelled, and how many are not due yet."""
+        cancelled = waiting = 0
+        now_us = time.time() * 1_000_000
+        for partition, dues in self._delayed.items():
+            for event in self._broker.events(self._topic, partition):
+                if event.kind == EventKind.CANCELLED:
+                    cancelled += sum(dues.pop(offset, None) is not None for offset in offsets_of(event))
+            waiting += sum(due_us > now_us for due_us in dues.values())
+        self._delayed = {}
+        if cancelled:
+            warn(f"{counted(cancelled, 'message')} of these cancelled: no group gets them")
+        if waiting:
+            warn(f"{counted(waiting, 'message')} of these not due yet: no group gets them before")
+
+
 def print_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
     """What the log holds."""
+    unready = Unready(broker, topic)
     for message in broker.read(
         topic,
         past.partition,
@@ -81,7 +113,9 @@ def print_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
     ):
         printer.interrupts.check()
         printer.print(message)
+        unready.note(message)
     printer.lines.flush()
+    unready.tell()
 
 
 def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
@@ -93,6 +127,7 @@ def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None
         following = {
             number: max(offset, broker.offset_at(topic, past.from_time, number)) for number, offset in following.items()
         }
+    unready = Unready(broker, topic)
     while True:
         before = dict(following)
         for number, offset in following.items():
@@ -101,8 +136,10 @@ def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None
             ):
                 printer.interrupts.check()
                 printer.print(message)
+                unready.note(message)
                 following[number] = message.offset + 1
         printer.lines.flush()
+        unready.tell()
         if printer.is_full:
             return
         if following == before:
