@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from penstock.broker.reading import LogReader
+from penstock.broker.reading import LogReader, as_rescheduled
 from penstock.broker.topics import Log
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.batch import select
@@ -93,7 +93,7 @@ class Contents:
                 wanted = left & chunk.offsets
                 left = left - from_range(0, chunk.end)
             if wanted:
-                yield chunk.pick(wanted)
+                yield as_rescheduled(log, chunk.pick(wanted))
 
     def has(self, log: Log, offsets: Offsets) -> bool:
         """Whether all of it is at hand."""

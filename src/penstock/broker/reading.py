@@ -7,10 +7,13 @@ journal file is pinned meanwhile; a segment that retention moved away is simply 
 from __future__ import annotations
 
 import threading
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from penstock.broker.topics import BlockRef, Catalog, Log
 from penstock.delivery.offsets import Offsets
@@ -85,10 +88,10 @@ class LogReader:
         """The messages inside the window, in the order of their offsets."""
         topic, partition = self._log.topic.name, self._log.partition
         for rows in self.rows(window):
-            yield from to_messages(topic, partition, rows)
+            yield from to_messages(topic, partition, as_rescheduled(self._log, rows))
 
     def rows(self, window: Window) -> Iterator[Rows]:
-        """The same, as columns of Python values."""
+        """The same, as columns of Python values; due times are as they were published."""
         for place, inside in self._places(window):
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import messages_from_arrow
@@ -316,6 +319,21 @@ class LogReader:
         with reader:
             yield from reader.tables(window, about, columns)
         self.row_groups_read += reader.row_groups_read
+
+
+def as_rescheduled(log: Log, rows: Rows) -> Rows:
+    """Messages as they are shown: those that were rescheduled with the time that they were given last."""
+    state = log.topic.partitions[log.partition].state
+    if state is None or not state.moved:
+        return rows
+    moved = [(place, state.moved.get(offset)) for place, offset in enumerate(rows.offsets)]
+    if all(due_us is None for _, due_us in moved):
+        return rows
+    dues = array("q", rows.batch.deliver_at or [0] * len(moved))
+    for place, due_us in moved:
+        if due_us is not None:
+            dues[place] = due_us
+    return rows._replace(batch=replace(rows.batch, deliver_at=dues))
 
 
 def to_messages(topic: str, partition: int, rows: Rows) -> Iterator[StoredMessage]:

@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.reading import LogReader, to_messages
+from penstock.broker.reading import LogReader, as_rescheduled, to_messages
 from penstock.broker.topics import Log, first_offset
 from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
 from penstock.model.message import MessageId, StoredMessage
@@ -140,7 +140,7 @@ def _read(
     seen = 0
     for rows, end, looked_at in LogReader(engine, log, include_deleted).pieces(window, key, limit):
         fitting = _fitting(rows, left_bytes, at_least=0 if into else 1)
-        taken = list(to_messages(log.topic.name, log.partition, rows))[:fitting]
+        taken = list(to_messages(log.topic.name, log.partition, as_rescheduled(log, rows)))[:fitting]
         into += taken
         limit -= len(taken)
         left_bytes -= sum(len(message.value) for message in taken)

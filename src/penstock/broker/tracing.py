@@ -41,13 +41,21 @@ def trace(engine: Engine, identity: MessageId) -> Trace:
     return Trace(identity, message, lines, until)
 
 
+def _first_due_us(message: StoredMessage, events: list[Event]) -> int:
+    """When it was to fall due at first: a change of that notes the time before it."""
+    for event in events:
+        if event.kind == EventKind.RESCHEDULED:
+            return int(event.detail or 0)
+    return message.deliver_at_us or 0
+
+
 def _lines(message: StoredMessage | None, producer: str | None, events: list[Event], now_us: int) -> list[TraceLine]:
     """What the message itself tells (published, scheduled, due) with what the event log tells."""
     lines: list[TraceLine] = []
     due_us = 0
     if message is not None:
         lines.append(TraceLine("published", message.timestamp_us, producer=producer))
-        due_us = message.deliver_at_us or 0
+        due_us = _first_due_us(message, events)
         if due_us:
             lines.append(TraceLine("scheduled", message.timestamp_us, due_us=due_us))
     attempts: dict[str | None, int] = {}

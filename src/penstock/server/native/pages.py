@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.broker.embedded import Broker
-from penstock.broker.reading import LogReader
+from penstock.broker.reading import LogReader, as_rescheduled
 from penstock.broker.topics import Log, Partition, first_offset
 from penstock.delivery.offsets import Offsets
 from penstock.model.batch import Batch
@@ -83,7 +83,7 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
     page = Page()
     left_rows, left_bytes = _PAGE_ROWS if limit is None else min(limit, _PAGE_ROWS), _PAGE_BYTES
     for columns in _without(reader.rows(window), withdrawn):
-        some = _first(columns, left_rows, left_bytes)
+        some = as_rescheduled(log, _first(columns, left_rows, left_bytes))
         if some.offsets:
             page.rows.append(_to_wire(log, some))
             page.count += len(some.offsets)
