@@ -13,6 +13,7 @@ import penstock
 from penstock.broker import burying, contents
 from penstock.broker import dead_letters as module
 from penstock.broker.burying import bury
+from penstock.model.letters import ByName
 from penstock.segments import writer
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.server.harness import until
@@ -494,9 +495,9 @@ def test_dead_letters_that_are_named_are_found_without_a_look_at_all_the_others(
         return real(message)
 
     monkeypatch.setattr(module, "_to_letter", look)
-    named = module.ByName([penstock.MessageId("t.dlq", 0, offset) for offset in (500, 502, 5000)])
+    named = ByName([penstock.MessageId("t.dlq", 0, offset) for offset in (500, 502, 5000)])
     assert broker.redrive("t", filter=named).redriven == 2
     assert looked_at == [500, 501, 502]
-    assert broker.purge_dead_letters("t", filter=module.ByName([])) == 0
-    assert broker.purge_dead_letters("t", filter=module.ByName([penstock.MessageId("t.dlq", 7, 1)])) == 0
+    assert broker.purge_dead_letters("t", filter=ByName([])) == 0
+    assert broker.purge_dead_letters("t", filter=ByName([penstock.MessageId("t.dlq", 7, 1)])) == 0
     assert looked_at == [500, 501, 502]

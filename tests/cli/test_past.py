@@ -98,6 +98,17 @@ def test_one_dead_letter_with_its_history(fails: Command) -> None:
     assert "is not a message id" in fails.refused("dlq", "show", "7", code=2)
 
 
+def test_redrive_single_letters_by_their_ids(fails: Command) -> None:
+    latte, mocha, tea = (f"orders.dlq/0/{offset}" for offset in range(3))
+    assert fails.ok("dlq", "redrive", "orders", mocha, "--dry-run") == "1 dead letter would be redriven\n"
+    assert fails.ok("dlq", "redrive", "orders", tea, latte) == "2 dead letters chosen: 2 sent back, 0 copied\n"
+    assert letters(fails) == ["mocha"]
+    assert latte in fails.refused("dlq", "redrive", "orders", mocha, latte)  # and nothing was done
+    assert letters(fails) == ["mocha"]
+    assert "is no dead letter of orders" in fails.refused("dlq", "redrive", "orders", "others.dlq/0/0", code=2)
+    assert "by id, or by --cause" in fails.refused("dlq", "redrive", "orders", mocha, "--cause", "x", code=2)
+
+
 def test_redrive_some_and_only_once(fails: Command) -> None:
     dry = fails.ok("dlq", "redrive", "orders", "--cause", "milk", "--dry-run")
     assert dry == "2 dead letters would be redriven\n" and len(letters(fails)) == 3

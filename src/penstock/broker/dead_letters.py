@@ -21,7 +21,7 @@ from penstock.delivery.offsets import Offsets, written
 from penstock.model.batch import Batch
 from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
-from penstock.model.letters import CauseReport, DeadLetter, DeadLetterCause, RedriveReport
+from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.pace import Pace
@@ -160,22 +160,13 @@ def count_causes(engine: Engine, topic_name: str, letters_max: int, bytes_max: i
 # Sending back, and letting go.
 
 
-class ByName:
-    """Chooses dead letters by their ids: no others are looked at but those that lie between them."""
-
-    def __init__(self, ids: Iterable[MessageId]) -> None:
-        self._ids = frozenset(ids)
-
-    def __call__(self, letter: DeadLetter) -> bool:
-        return letter.id in self._ids
-
-    def windows(self, ends: list[int]) -> dict[int, Window]:
-        """Where they lie, by partition, before these ends."""
-        offsets: dict[int, list[int]] = {}
-        for identity in self._ids:
-            if identity.partition < len(ends) and identity.offset < ends[identity.partition]:
-                offsets.setdefault(identity.partition, []).append(identity.offset)
-        return {number: Window(min(some), max(some) + 1) for number, some in sorted(offsets.items())}
+def _windows_of(named: ByName, ends: list[int]) -> dict[int, Window]:
+    """Where the letters lie, by partition, before these ends: no others are looked at but those between them."""
+    offsets: dict[int, list[int]] = {}
+    for identity in named.ids:
+        if identity.partition < len(ends) and identity.offset < ends[identity.partition]:
+            offsets.setdefault(identity.partition, []).append(identity.offset)
+    return {number: Window(min(some), max(some) + 1) for number, some in sorted(offsets.items())}
 
 
 def redrive(
@@ -238,7 +229,7 @@ def _until_now(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], b
         partitions = list(topic.partitions) if topic is not None else []
         ends = [partition.messages.committed_end for partition in partitions]
     if isinstance(chosen, ByName):
-        windows = chosen.windows(ends)
+        windows = _windows_of(chosen, ends)
     else:
         windows = {number: Window(0, end) for number, end in enumerate(ends)}
     yield from _letters(engine, partitions, windows)

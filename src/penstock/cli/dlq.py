@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.completion import complete_group, complete_topic
 from penstock.cli.confirm import confirm
-from penstock.cli.errors import warn
+from penstock.cli.errors import CommandError, warn
 from penstock.cli.lazy import new_app
 from penstock.cli.output import (
     Format,
@@ -116,6 +116,10 @@ def show_letter(
 def redrive(
     target: Target,
     topic: TopicArgument,
+    identities: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Only these letters, such as orders.dlq/0/7.", show_default=False),
+    ] = None,
     cause: CauseOption = None,
     group: GroupOption = None,
     to: Annotated[
@@ -133,11 +137,14 @@ def redrive(
     For example:
 
         penstock dlq redrive orders
+        penstock dlq redrive orders orders.dlq/0/7 orders.dlq/0/9
         penstock dlq redrive orders --cause timeout --rate 100
         penstock dlq redrive orders --group kitchen --to orders-by-hand --dry-run
     """
-    chosen = _choice(cause, group)
+    chosen = _choice(cause, group) if not identities else _named(topic, identities, cause, group)
     with target.open() as broker:
+        for identity in identities or ():
+            broker.dead_letter(identity)  # or it says what is wrong, before anything is done
         try:
             if dry_run or not is_terminal("stderr"):  # nobody waits for a count that nobody would see
                 report = broker.redrive(topic, filter=chosen, to=to, rate=rate, dry_run=dry_run)
@@ -189,6 +196,21 @@ def _choice(cause: str | None, group: str | None) -> Choice:
         return by_cause and (group is None or letter.group == group)
 
     return is_chosen
+
+
+def _named(topic: str, identities: list[str], cause: str | None, group: str | None) -> Choice:
+    """The letters of these ids."""
+    from penstock.model.letters import ByName
+    from penstock.model.message import MessageId
+    from penstock.model.names import DEAD_LETTERS
+
+    if cause is not None or group is not None:
+        raise CommandError("letters are chosen by id, or by --cause and --group", "leave out one or the other")
+    ids = [MessageId.parse(identity) for identity in identities]
+    for identity in ids:
+        if identity.topic != topic + DEAD_LETTERS:
+            raise CommandError(f"{identity} is no dead letter of {topic}", f"`penstock dlq list {topic}` shows the ids")
+    return ByName(ids)
 
 
 def _count(broker: Broker, topic: str, chosen: Choice) -> int:

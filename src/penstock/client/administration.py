@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.replaying import Replaying
 from penstock.model.info import BrokerStatus, GroupInfo
-from penstock.model.letters import DeadLetter, RedriveReport
+from penstock.model.letters import ByName, DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit, check_rate
@@ -236,6 +236,8 @@ class AsyncClientAdministration:
         return None if filter is None else await self._ids(topic, filter)
 
     async def _ids(self, topic: str, filter: LetterChoice | None) -> list[str]:
+        if isinstance(filter, ByName):
+            return sorted(map(str, filter.ids))
         pages = self.letter_pages(topic, None)
         return [str(letter.id) async for letters in pages for letter in letters if filter is None or filter(letter)]
 

@@ -12,7 +12,7 @@ from penstock.client.administration import LetterChoice
 from penstock.client.loop import LoopThread
 from penstock.client.replaying import Replaying
 from penstock.model.info import BrokerStatus, GroupInfo
-from penstock.model.letters import DeadLetter, RedriveReport
+from penstock.model.letters import ByName, DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit, check_rate
@@ -180,6 +180,8 @@ class ClientAdministration:
         return None if filter is None else self._ids(topic, filter)
 
     def _ids(self, topic: str, filter: LetterChoice | None) -> list[str]:
+        if isinstance(filter, ByName):
+            return sorted(map(str, filter.ids))
         pages = self._loop.iterate(self._client.letter_pages(topic, None))
         return [str(letter.id) for letters in pages for letter in letters if filter is None or filter(letter)]
 

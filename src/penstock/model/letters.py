@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -28,6 +29,17 @@ class DeadLetter(msgspec.Struct, frozen=True):
     priority: int
     history: list[str]
     """What happened to it, a line for each event."""
+
+
+class ByName:
+    """Chooses dead letters by their ids."""
+
+    def __init__(self, ids: Iterable[MessageId]) -> None:
+        self.ids = frozenset(ids)
+
+    def __call__(self, letter: DeadLetter) -> bool:
+        """Whether this is one of them."""
+        return letter.id in self.ids
 
 
 class DeadLetterCause(msgspec.Struct):

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from penstock.broker.dead_letters import ByName, list_dead_letters
+from penstock.broker.dead_letters import list_dead_letters
 from penstock.broker.embedded import Broker
 from penstock.delivery.offsets import Offsets
 from penstock.model.errors import Forbidden, InvalidArgument
 from penstock.model.info import GroupInfo, TopicInfo
-from penstock.model.letters import DeadLetter
+from penstock.model.letters import ByName, DeadLetter
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.options import whole
 from penstock.model.schedules import Schedule
