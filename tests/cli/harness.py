@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.broker.snapshot import Snapshot
 from penstock.cli.main import app
+from penstock.testing import VirtualClock
 from tests.server.harness import Running
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
@@ -149,3 +150,29 @@ TARGETS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Command]]]
     "directory": on_directory,
     "server": on_server,
 }
+
+
+def publish_on_three_days(path: Path) -> None:
+    """Two messages on each of three days, from the 13th of January on; those of the first two are in the archive."""
+    clock = VirtualClock()
+    clock.advance(12.5 * 86_400)
+    with penstock.open(path, clock=clock, min_free_bytes=0) as broker:
+        broker.create_topic("orders", partitions=2, retention_age="30h", archive="../cold")
+        for day in (13, 14, 15):
+            for partition in (0, 1):
+                broker.publish("orders", f"of {day}", partition=partition)
+            broker.settle()
+            clock.advance(86_400)
+        assert broker.retain() == 4
+
+
+def check_snapshots(command: Command) -> None:
+    """What those messages look like as of some times."""
+    shown = command.ok("consume", "orders", "--from-snapshot", "2026-01-14").splitlines()
+    assert shown == ["orders/0/0 of 13", "orders/0/1 of 14", "orders/1/0 of 13", "orders/1/1 of 14"]
+    assert command.ok("consume", "orders", 1, "--from-snapshot", "2026-01-14T11:59:00Z") == "orders/1/0 of 13\n"
+    window = ("--from-snapshot", "2026-01-14", "--from-time", "2026-01-14", "-n", 1, "-o", "raw")
+    assert command.ok("consume", "orders", *window) == "of 14\n"
+    assert "'nothing'" in command.refused("consume", "nothing", "--from-snapshot", "2026-01-14")
+    said = command.refused("consume", "orders", "--from-snapshot", "2026-01-14", "--to-time", "now", code=2)
+    assert "two ends" in said

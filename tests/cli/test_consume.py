@@ -6,11 +6,12 @@ import base64
 import json
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cli.harness import Command
+from tests.cli.harness import TARGETS, Command, check_snapshots, publish_on_three_days
 
 
 @pytest.fixture
@@ -55,6 +56,28 @@ def test_what_retention_moved_to_the_archive_comes_on_request(local: Command) ->
     assert local.ok("consume", "orders") == "orders/0/1 new\n"
     assert local.ok("consume", "orders", "--include-deleted") == "orders/0/0 old\norders/0/1 new\n"
     assert local.ok("consume", "orders", "--group", "audit", "--include-deleted") == "orders/0/0 old\norders/0/1 new\n"
+
+
+@pytest.mark.parametrize("place", ["directory", "server", "archive"])
+def test_a_topic_is_printed_as_it_was_at_the_end_of_a_day(tmp_path: Path, place: str) -> None:
+    publish_on_three_days(tmp_path / "data")
+    target, path = ("directory", "cold") if place == "archive" else (place, "data")
+    with TARGETS[target](tmp_path / path) as command:
+        check_snapshots(command)
+        if place == "archive":
+            said = command.refused("consume", "orders", "-g", "again", "--from-snapshot", "2026-01-14", code=2)
+            assert "an archive has no groups" in said
+        else:
+            again = command.ok("consume", "orders", "-g", "again", "--from-snapshot", "2026-01-14", "-o", "raw")
+            assert sorted(again.splitlines()) == ["of 13", "of 13", "of 14", "of 14"]
+
+
+def test_a_date_is_a_time_wherever_times_are_taken(command: Command) -> None:
+    command.ok("publish", "orders", "x")
+    assert command.ok("consume", "orders", "--from-time", "2026-01-14", "--to-time", "2999-12-31", "-o", "raw") == "x\n"
+    assert command.ok("consume", "orders", "--to-time", "2026-01-14") == ""
+    command.ok("replay", "orders", "--to-group", "again", "--from-time", "2026-01-14")
+    assert "not a point in time" in command.refused("consume", "orders", "--from-time", "2026-02-30", code=2)
 
 
 def test_the_log_is_followed_until_ctrl_c(orders: Command) -> None:

@@ -21,7 +21,7 @@ from penstock.spark.jobs.place import Place
 from penstock.spark.lake import layout
 from penstock.spark.lake.log import LakeWriter, read_state
 from penstock.testing import VirtualClock
-from tests.cli.harness import PENSTOCK
+from tests.cli.harness import PENSTOCK, check_snapshots, on_directory, publish_on_three_days
 from tests.jobs.test_lake import contents, query
 from tests.server.harness import until
 from tests.spark.harness import ALL, FULL, Planned, Served, of_all_kinds, rows_of, stored
@@ -291,3 +291,10 @@ def test_a_topic_without_messages_is_in_the_lake_too(spark: SparkSession, server
     archive(spark, Place(servers=server.address), ["t"], lake)
     assert topics(spark, path=lake).count() == 3
     assert Planned(path=lake, subscribe="t").rows() == []
+
+
+def test_the_command_line_prints_a_lake_as_it_was_at_the_end_of_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    publish_on_three_days(tmp_path / "data")
+    archive(spark, Place(path=str(tmp_path / "data")), None, str(tmp_path / "lake"))
+    with on_directory(tmp_path / "lake") as command:
+        check_snapshots(command)

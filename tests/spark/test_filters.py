@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual
 import penstock
 from penstock.segments.reader import SegmentReader
 from penstock.spark import slices
+from penstock.spark.origins import open_segment
 from penstock.spark.source import PenstockDataSource
 from penstock.testing import VirtualClock
 from tests.spark.harness import FULL, Planned, of_all_kinds, rows_of, stored
@@ -141,7 +142,7 @@ def test_row_groups_that_cannot_hold_what_is_wanted_are_not_read(
             clock.advance(10)
             broker.settle()
     opened: list[SegmentReader] = []
-    real = slices.open_segment
+    real = open_segment
 
     def remembered(*arguments: Any) -> SegmentReader:
         opened.append(real(*arguments))

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.archived import is_archive, read_archive
 from penstock.cli.completion import complete_group
 from penstock.cli.errors import CommandError
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.output import StreamFormat, StreamFormatOption
 from penstock.cli.parameters import FromOffsetOption, FromTimeOption, TopicArgument, ToTimeOption
-from penstock.cli.printing import Past, Printer, follow_log, look, print_log, print_received
+from penstock.cli.printing import Past, Printer, follow_log, look, print_all, print_log, print_received
 from penstock.cli.target import Target, targeted
 from penstock.cli.topic import find_topic
-from penstock.cli.values import parse_moment
+from penstock.cli.values import parse_end, parse_moment
 from penstock.model.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ def consume(
     from_offset: FromOffsetOption = None,
     from_time: FromTimeOption = None,
     to_time: ToTimeOption = None,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="As it was at this time, or at the end of this day: with the archive."),
+    ] = None,
     include_deleted: Annotated[
         bool, typer.Option("--include-deleted", help="Also what retention moved to the archive.")
     ] = False,
@@ -53,15 +58,30 @@ def consume(
     message when it was printed, or when the reader of the pipe has taken it: Ctrl-C and `| head` lose nothing. A window
     (`--from-…`, `--to-time`, `--include-deleted`) with a group is a replay into a new group.
 
+    A snapshot is everything that was published by then and is still there, also what retention moved to the archive.
+    With it, `--dir` may be an archive or a lake, too.
+
     For example:
 
         penstock consume orders --group kitchen --follow
         penstock consume orders --group kitchen --max 10 -o json
         penstock consume orders --from-time '15m ago' -o raw | grep coffee
         penstock consume orders --group again --from-time 2026-01-14T15:00:00Z --to-time 2026-01-14T16:00:00Z
+        penstock consume orders --from-snapshot 2026-01-14 --dir /lake
     """
-    past = Past(partition, from_offset, parse_moment(from_time), parse_moment(to_time), include_deleted)
+    if from_snapshot is not None and to_time is not None:
+        raise CommandError("--from-snapshot and --to-time are two ends", "leave one of them out")
+    end = parse_moment(to_time) if from_snapshot is None else parse_end(from_snapshot)
+    deleted = include_deleted or from_snapshot is not None
+    past = Past(partition, from_offset, parse_moment(from_time), end, deleted)
     _check(past, group, follow, no_ack)
+    if from_snapshot is not None and target.directory is not None and is_archive(target.directory):
+        if group is not None:
+            raise CommandError("an archive has no groups", "leave out --group")
+        with Interrupts() as interrupts:
+            printer = Printer(output, maximum, interrupts)
+            print_all(read_archive(target.directory, topic, past, maximum), printer)
+        return
     with target.open() as broker, Interrupts() as interrupts:
         printer = Printer(output, maximum, interrupts)
         if group is None and follow:
@@ -82,7 +102,7 @@ def consume(
 def _check(past: Past, group: str | None, follow: bool, no_ack: bool) -> None:
     """Refuse what contradicts itself."""
     if follow and past.to_time is not None:
-        raise CommandError("--follow never ends, and --to-time does", "leave one of them out")
+        raise CommandError("--follow never ends, and the window does", "leave out --to-time or --from-snapshot")
     if group is None and no_ack:
         raise CommandError("--no-ack is for groups", "without --group nothing is acked anyway")
     if group is not None and follow and (no_ack or past.is_window):

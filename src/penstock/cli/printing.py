@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli.errors import warn
@@ -102,7 +102,7 @@ class Unready:
 def print_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
     """What the log holds."""
     unready = Unready(broker, topic)
-    for message in broker.read(
+    messages = broker.read(
         topic,
         past.partition,
         offset=past.from_offset,
@@ -110,12 +110,20 @@ def print_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
         to_time=past.to_time,
         limit=printer.left,
         include_deleted=past.include_deleted,
-    ):
+    )
+    print_all(messages, printer, unready.note)
+    unready.tell()
+
+
+def print_all(
+    messages: Iterable[StoredMessage], printer: Printer, printed: Callable[[StoredMessage], None] = lambda _: None
+) -> None:
+    """Messages that are there, one after the other."""
+    for message in messages:
         printer.interrupts.check()
         printer.print(message)
-        unready.note(message)
+        printed(message)
     printer.lines.flush()
-    unready.tell()
 
 
 def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from penstock.model.errors import InvalidArgument
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_DAY_S = 86_400.0
 _WORDS = {"none": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -43,7 +46,7 @@ def parse_moment(text: None) -> None: ...
 @overload
 def parse_moment(text: str | None) -> float | str | None: ...
 def parse_moment(text: str | None) -> float | str | None:
-    """A point in time: ISO 8601 with a zone, seconds since 1970, `now`, or `15m ago`."""
+    """A point in time: ISO 8601 with a zone, a date (in UTC), seconds since 1970, `now`, or `15m ago`."""
     from penstock.model.units import parse_duration, parse_time_us
 
     if text is None:
@@ -58,10 +61,18 @@ def parse_moment(text: str | None) -> float | str | None:
         parse_time_us(moment)
     except InvalidArgument:
         raise InvalidArgument(
-            f"{text!r} is not a point in time: write ISO 8601 with a zone (2026-01-31T12:00:00Z), seconds since 1970, "
-            "now, or a duration ago ('15m ago')"
+            f"{text!r} is not a point in time: write ISO 8601 with a zone (2026-01-31T12:00:00Z), a date, seconds "
+            "since 1970, now, or a duration ago ('15m ago')"
         ) from None
     return moment
+
+
+def parse_end(text: str) -> float | str:
+    """A point in time up to which something goes; a date is the end of its day, in UTC."""
+    from penstock.model.units import parse_time_us
+
+    moment = parse_moment(text)
+    return parse_time_us(text) / 1_000_000 + _DAY_S if _DATE.fullmatch(text) else moment
 
 
 def parse_length(text: str | None) -> float | None:

@@ -14,10 +14,10 @@ from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.spark.filters import Wanted
 from penstock.spark.options import read_options
-from penstock.spark.origins import origin_of
+from penstock.spark.origins import open_segment, origin_of
 from penstock.spark.planning import Plan, to_json
 from penstock.spark.registering import register
-from penstock.spark.slices import Span, open_segment
+from penstock.spark.slices import Span
 from penstock.spark.tables import schema_of
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import weakref
 from collections.abc import Mapping
@@ -17,9 +18,12 @@ from penstock.client.sync import Client
 from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
 from penstock.model.units import to_datetime
+from penstock.segments.info import SegmentInfo
+from penstock.segments.reader import SegmentReader
 from penstock.segments.window import OFFSET_MAX
 from penstock.spark.connecting import connected
 from penstock.spark.options import ReadOptions, Secrets
+from penstock.storage.read_only import ReadOnlyStorage
 
 
 class Origin(Protocol):
@@ -159,7 +163,6 @@ class ArchiveOrigin:
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
         from penstock.segments.window import Window
-        from penstock.spark.slices import open_segment
 
         log = self.layout(topic).messages[partition]
         for segment in log.segments:
@@ -171,6 +174,23 @@ class ArchiveOrigin:
 
     def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Nobody is there to be told."""
+
+
+def open_segment(segment: SegmentPlace, table: str) -> SegmentReader:
+    """A segment that lies in a file of this machine."""
+    directory, name = os.path.split(segment.path)
+    info = SegmentInfo(
+        segment.base,
+        segment.end,
+        segment.rows,
+        segment.size_bytes,
+        segment.first_us,
+        segment.last_us,
+        0,
+        segment.footer_bytes,
+        segment.footer_crc,
+    )
+    return SegmentReader(ReadOnlyStorage(directory), name, table, info)
 
 
 def _place(path: Path, table: str) -> SegmentPlace:

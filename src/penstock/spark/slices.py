@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from penstock.broker.topics import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.protocol.session import Read
-from penstock.segments.info import SegmentInfo
 from penstock.segments.reader import SegmentReader
 from penstock.segments.schema import events_to_arrow
 from penstock.segments.window import Window
@@ -22,6 +20,7 @@ from penstock.spark.connecting import connected
 from penstock.spark.errors import DataLoss
 from penstock.spark.filters import Wanted
 from penstock.spark.options import ReadOptions, Secrets
+from penstock.spark.origins import open_segment
 from penstock.storage.read_only import ReadOnlyStorage
 
 
@@ -140,23 +139,6 @@ def _opened(access: Access, segment: SegmentPlace) -> SegmentReader | None:
         if access.servers is None:
             raise
         return None
-
-
-def open_segment(segment: SegmentPlace, table: str) -> SegmentReader:
-    """A segment that lies in a file of this machine."""
-    directory, name = os.path.split(segment.path)
-    info = SegmentInfo(
-        segment.base,
-        segment.end,
-        segment.rows,
-        segment.size_bytes,
-        segment.first_us,
-        segment.last_us,
-        0,
-        segment.footer_bytes,
-        segment.footer_crc,
-    )
-    return SegmentReader(ReadOnlyStorage(directory), name, table, info)
 
 
 def _segment(

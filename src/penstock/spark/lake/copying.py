@@ -20,9 +20,9 @@ from penstock.spark.lake.layout import TABLES, LakeFile, Limits
 from penstock.spark.lake.log import Gap, LakeState
 from penstock.spark.lake.writing import LogPlace, rows_of, write_files
 from penstock.spark.options import read_options
-from penstock.spark.origins import Origin
+from penstock.spark.origins import Origin, open_segment
 from penstock.spark.planning import Plan
-from penstock.spark.slices import Access, Span, access_of, open_segment, read_span
+from penstock.spark.slices import Access, Span, access_of, read_span
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from penstock.segments.window import Window
 from penstock.segments.writer import write_row_groups
 from penstock.spark.lake.cutting import RowGroup, cut
 from penstock.spark.lake.layout import NEW, LakeFile, Limits, date_of
-from penstock.spark.slices import open_segment
+from penstock.spark.origins import open_segment
 from penstock.storage import FileStorage
 
 

@@ -17,7 +17,8 @@ from penstock.segments.window import Window
 from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import Era
 from penstock.spark.jobs.tracing.runs import Runs
-from penstock.spark.slices import Access, Span, open_segment, read_span
+from penstock.spark.origins import open_segment
+from penstock.spark.slices import Access, Span, read_span
 
 EVENT_COLUMNS = [
     *(
