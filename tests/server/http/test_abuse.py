@@ -92,7 +92,22 @@ def test_a_client_that_goes_in_the_middle_is_no_failure_of_the_server(
     ("request_bytes", "status"),
     [
         (b"OPTIONS * HTTP/1.1\r\n" + _HOST + b"Connection: close\r\n\r\n", 404),
-        (b"GET /livez HTTP/1.1\r\nHost: [::1\r\nConnection: close\r\n\r\n", 403),
+        (b"GET /livez HTTP/1.1\r\nHost: [::1\r\nConnection: close\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\n" + _HOST + b"Host: evil.example\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\n" + _HOST + b"host: localhost\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.0\r\n" + _HOST + _HOST + b"\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: local host\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost/x\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost:80:80\r\n\r\n", 400),
+        (b"GET /livez\r\n\r\n", 400),
+        (b"GET /livez HTTP/0.9\r\n" + _HOST + b"\r\n", 400),
+        (b"GET /livez HTTP/2.0\r\n" + _HOST + b"\r\n", 400),
+        (b"GET /livez RTSP/1.0\r\n" + _HOST + b"\r\n", 400),
+        (b"GET  /livez HTTP/1.1\r\n" + _HOST + b"\r\n", 400),
+        (b"GET /livez  HTTP/1.1\r\n" + _HOST + b"\r\n", 400),
+        (b"GET  /livez HTTP/1.1\r\n" + _HOST + b"X: GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 400),
         (post("/v1/topics/t/publish", b"Origin: http://[::1", b"Connection: close", b"Content-Length: 2") + b"{}", 403),
         (b"CONNECT other:443 HTTP/1.1\r\n" + _HOST + b"\r\n", 400),
         (b"GET http://other.example HTTP/1.1\r\n" + _HOST + b"\r\n", 400),
@@ -159,6 +174,50 @@ def test_a_wish_for_http_2_is_passed_over_with_the_body_that_comes_with_it(serve
     raw = post(f"/v1/topics/{topic}/publish", *wish, b"Content-Type: application/octet-stream", b"Content-Length: 1")
     assert statuses(said(server, first, raw, b"b", b"GET /livez HTTP/1.1\r\n", _LAST[21:])) == [200, 200, 200]
     assert [message.value for message in server.broker.read(topic)] == [b"a", b"b"]
+
+
+def test_a_head_is_taken_however_it_arrives(server: HttpRunning) -> None:
+    old = b"GET /livez HTTP/1.0\r\n\r\n"
+    assert statuses(said(server, *(_LAST[place : place + 1] for place in range(len(_LAST))))) == [200]
+    assert (
+        statuses(said(server, b"\r\n" + _ALIVE, b"\r\n" + _ALIVE[:9], _ALIVE[9:] + _ALIVE[:30], _ALIVE[30:] + old))
+        == [200] * 4
+    )
+    chunked = post("/v1/login", b"Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\nX: y\r\nZ: z\r\n\r\n"
+    for at in range(len(chunked) - 30, len(chunked) + 1):  # the login is refused, and what comes behind it is not
+        with line_to(server) as line:
+            line.sendall(chunked[:at])
+            until(lambda: connections(server) >= 1, "it is there")
+            line.sendall(chunked[at:] + _LAST)
+            assert statuses(heard(line)) == [400, 200], at
+    split = (b"GET ", b" /livez HTTP/1.1\r\n", _HOST, b"\r\n")
+    assert statuses(said(server, _ALIVE, *split)) == [200, 400]
+    assert statuses(said(server, _ALIVE + b"".join(split))) == [200, 400]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x00", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"]
+)
+@pytest.mark.parametrize("path", ["publish", "publish/"])
+def test_what_was_stored_is_acknowledged_whatever_comes_behind_it(
+    server: HttpRunning, topic: str, path: str, garbage: bytes
+) -> None:
+    publish = (
+        post(f"/v1/topics/{topic}/{path}", b"Content-Type: application/json", b"Content-Length: 14") + b'{"value": "a"}'
+    )
+    replies = statuses(said(server, publish * 3 + garbage + publish))
+    assert replies == [200, 200, 200, 400]
+    assert len(list(server.broker.read(topic))) == 3
+
+
+def test_many_wishes_for_another_protocol_in_one_go_are_refused(
+    server: HttpRunning, caplog: pytest.LogCaptureFixture
+) -> None:
+    wish = b"GET /livez HTTP/1.1\r\n" + _HOST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    assert statuses(said(server, wish * 5 + _LAST)) == [200] * 6
+    assert statuses(said(server, wish * 600))[-1] == 400
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    until(lambda: connections(server) == 0, "nobody is kept")
 
 
 def test_requests_in_one_go_are_answered_in_order(server: HttpRunning) -> None:

@@ -171,3 +171,87 @@ def test_many_watch_the_figures_at_once(server: HttpRunning) -> None:
         assert server.ask("GET", "/livez").status == 200
     until(lambda: nobody(server), "all are gone")
     until(lambda: server.tasks() == 0, "nobody works for them")
+
+
+def masked(opcode: int, payload: bytes, flags: int = 0x80) -> bytes:
+    """A frame of a client; the mask changes nothing."""
+    size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2)
+    return bytes([flags | opcode]) + size + bytes(4) + payload
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        (b"\x81\x01x", 1002),  # not masked
+        (masked(3, b"x"), 1002),
+        (masked(1, b"x", 0xA0), 1002),
+        (masked(0, b"x"), 1002),
+        (masked(9, b"x", 0x00), 1002),
+        (masked(9, b"x" * 200), 1002),
+        (masked(8, b"x"), 1002),
+        (masked(8, b"\x03\xe7"), 1002),
+        (masked(8, b"\x03\xe8\xff"), 1007),
+        (b"\x81\xff" + (1 << 40).to_bytes(8) + bytes(4), 1009),
+        (masked(1, b"\xff\xfe"), 1007),
+        (masked(1, b"\xff\xfe") * 3, 1007),
+        (masked(1, b"\xc3", 0x00) + masked(0, b"x"), 1007),
+        (masked(1, b"a", 0x00) + masked(1, b"b"), 1002),
+    ],
+)
+def test_frames_that_are_none_close_the_socket_and_fail_nothing(
+    server: HttpRunning, topic: str, caplog: pytest.LogCaptureFixture, frames: bytes, code: int
+) -> None:
+    faults: list[Any] = []
+    server._loop.set_exception_handler(lambda _, context: faults.append(context))
+    with line_to(server, f"/v1/topics/{topic}/ws?group=g", _UPGRADE) as line:
+        assert line.recv(4096).startswith(b"HTTP/1.1 101")
+        line.sendall(frames)
+        heard = b""
+        with contextlib.suppress(ConnectionError):
+            while some := line.recv(4096):
+                heard += some
+    assert heard[0] == 0x88 and int.from_bytes(heard[2:4]) == code
+    until(lambda: nobody(server) and server.tasks() == 0, "it is gone")
+    server._loop.set_exception_handler(None)
+    assert not faults
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X: y\r\n" * 400 + _UPGRADE,
+        b"X: " + b"y" * 20_000 + b"\r\n" + _UPGRADE,
+        b"Content-Length: 3\r\n" + _UPGRADE + b"abc",
+        b"Transfer-Encoding: chunked\r\n" + _UPGRADE + b"0\r\n\r\n",
+        _UPGRADE.replace(b"13", b"12"),
+    ],
+)
+def test_a_handshake_that_cannot_be_is_answered_or_closed(
+    server: HttpRunning, topic: str, caplog: pytest.LogCaptureFixture, head: bytes
+) -> None:
+    faults: list[Any] = []
+    server._loop.set_exception_handler(lambda _, context: faults.append(context))
+    with line_to(server, f"/v1/topics/{topic}/ws?group=g", head[:-50]) as line:
+        line.sendall(head[-50:])
+        reply = line.recv(4096)
+    assert reply.startswith((b"HTTP/1.1 4", b"HTTP/1.1 101")), reply
+    until(lambda: nobody(server) and server.tasks() == 0, "it is gone")
+    server._loop.set_exception_handler(None)
+    assert not faults
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_frames_before_the_end_of_the_handshake_fail_nothing(
+    server: HttpRunning, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults: list[Any] = []
+    server._loop.set_exception_handler(lambda _, context: faults.append(context))
+    with line_to(server, f"/v1/topics/{topic}/ws?group=g", _UPGRADE) as line, contextlib.suppress(ConnectionError):
+        line.sendall(masked(3, b"x") * 10)
+        while line.recv(4096):
+            pass
+    until(lambda: nobody(server) and server.tasks() == 0, "it is gone")
+    server._loop.set_exception_handler(None)
+    assert not faults
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
