@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +410,47 @@ def test_connections_that_are_reset_at_any_time_leave_nothing_behind(server: Htt
     until(lambda: all(member.shared for member in http.members._by_id.values()), "no member is left")
     for info in server.broker.groups(topic):
         assert info.leased <= 1 or info.name == "g"
+
+
+def test_H1_only_so_many_requests_are_kept_that_were_sent_ahead(server: HttpRunning, topic: str) -> None:
+    http: Any = server.server._listeners["http"]
+    request = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"
+    with line_to(server) as line:
+        until(lambda: http.connections == 1)
+        (connection,) = http.state.connections
+
+        def arrive() -> tuple[int, int]:
+            connection.data_received(request * 300)
+            fits = len(connection.pipeline)
+            connection.data_received(request * 5000)
+            return fits, len(connection.pipeline)
+
+        assert server.call(arrive) == (299, 1000)
+        replies = statuses(heard(line))
+    assert replies == [200] * 1001 + [400]
+
+
+def test_H1_nothing_is_read_while_requests_wait_that_were_sent_ahead(server: HttpRunning, topic: str) -> None:
+    http: Any = server.server._listeners["http"]
+    request = b"GET /livez HTTP/1.1\r\n" + _HOST + b"X: " + b"x" * 1000 + b"\r\n\r\n"
+    read_while_waiting: list[int] = []
+    with line_to(server) as line:
+        until(lambda: http.connections == 1)
+        (connection,) = http.state.connections
+        read = connection.data_received
+
+        def noted(data: bytes) -> None:
+            read_while_waiting.append(len(connection.pipeline))
+            read(data)
+
+        server.call(lambda: setattr(connection, "data_received", noted))
+        count = 2000
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(line.sendall, request * (count - 1) + request[:-2] + b"Connection: close\r\n\r\n")
+            replies = statuses(heard(line))
+            sending.result()
+    assert set(read_while_waiting) == {0}
+    assert replies == [200] * count
 
 
 def test_stopping_answers_what_is_under_way_and_refuses_the_rest(

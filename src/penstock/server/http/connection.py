@@ -24,6 +24,7 @@ _HEAD_BYTES_MAX = 64 << 10
 _ABOUT_UPGRADES = frozenset({b"connection", b"upgrade", b"http2-settings"})
 _VERSIONS = {"1.1": b"HTTP/1.1\r\n", "1.0": b"HTTP/1.0\r\n"}
 _PASSED_OVER_MAX = 16  # wishes for another protocol in what arrives at once
+_AHEAD_MAX = 1000  # requests that wait for the reply to another one
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~%!$&'()*+,;=-]{0,255})(:[0-9]{0,5})?")
 
 
@@ -153,6 +154,8 @@ class Connection(HttpToolsProtocol):
 
     def _check_head(self) -> None:
         """Raise NotAsItMustBe for what RFC 9112 asks to refuse: the parser knows other versions, and skips spaces."""
+        if len(self.pipeline) >= _AHEAD_MAX:
+            raise NotAsItMustBe(f"more than {_AHEAD_MAX} requests were sent ahead of their replies")
         version = self.parser.get_http_version()
         end = _VERSIONS.get(version)
         if end is None or not self._begins_with(b"%b %b %b" % (self.parser.get_method(), self.url, end)):
@@ -200,6 +203,8 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
+        if self.pipeline:
+            self.flow.pause_reading()  # what was sent ahead is answered before more is read
         if self._farewell is not None and not self._is_busy() and not self.transport.is_closing():
             self.transport.write(self._farewell)
             self.transport.close()
