@@ -31,7 +31,6 @@ from penstock.protocol.session import Call, Hello, Read, encode
 from penstock.server.access.starting import StartRefused, is_loopback
 from penstock.server.access.tokens import TokenFile
 from penstock.server.config import ServerConfig
-from penstock.server.native import listener as listener_module
 from penstock.server.operations import OPERATIONS
 from penstock.server.server import Server
 from tests.server.harness import Line, Raw, Running, run, until
@@ -40,16 +39,16 @@ ALL = ("admin", "publish", "consume", "read")
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections are looked after more often."""
-    monkeypatch.setattr("penstock.server.port._SWEEP_S", 0.02)
-    monkeypatch.setattr("penstock.server.access.access._LOOK_S", 0.0)
-
-
-@pytest.fixture
 def server(tmp_path: Path) -> Iterator[Running]:
     with Running(tmp_path, auth="tokens") as running:
         yield running
+
+
+@pytest.fixture
+def quick(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are looked after more often."""
+    server.server.services.deadlines.look_s = 0.02
+    monkeypatch.setattr("penstock.server.access.access._LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -134,11 +133,12 @@ def test_a_connection_keeps_the_token_that_it_began_with(server: Running, tokens
         assert raw.ended()
 
 
-def test_a_client_that_does_not_say_who_it_is_does_not_stay(
-    server: Running, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener_module, "_GREETING_S", 0.05)
-    with Raw(server.port, hello=False) as silent, Raw(server.port, hello=False) as slow:
+def test_a_client_that_does_not_say_who_it_is_does_not_stay(tmp_path: Path) -> None:
+    with (
+        Running(tmp_path, auth="tokens", login_timeout=0.05) as server,
+        Raw(server.port, hello=False) as silent,
+        Raw(server.port, hello=False) as slow,
+    ):
         slow.socket.sendall(frame(Command.HELLO, 1, encode(Hello([VERSION])))[:-1])
         assert silent.ended()
         assert slow.ended()

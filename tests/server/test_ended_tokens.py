@@ -25,7 +25,7 @@ End = Callable[[], None]
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpRunning]:
     """A server that asks for tokens, and looks at them and at who is connected as seldom as can be."""
-    monkeypatch.setattr("penstock.server.port._SWEEP_S", 3600.0)
+    monkeypatch.setattr("penstock.server.deadlines._LOOK_S", 3600.0)
     monkeypatch.setattr("penstock.server.access.access._LOOK_S", 3600.0)
     with HttpRunning(tmp_path, auth="tokens", line_port=0, idle_timeout=3600 * 4) as running:
         running.broker.create_topic("t", partitions=1)
