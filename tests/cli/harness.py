@@ -112,7 +112,7 @@ def on_terminal(*arguments: object, environment: dict[str, str] | None = None, u
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, 300, 0, 0))
     with subprocess.Popen(
         [PENSTOCK, *map(str, arguments)],
-        env={**os.environ, "TERM": "xterm-256color", **(environment or {})},
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "300", **(environment or {})},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
