@@ -18,7 +18,7 @@ from penstock.model.batch import Batch, decode_payload
 from penstock.model.errors import InvalidArgument
 from penstock.model.events import Event, EventKind
 from penstock.model.message import IdRun, MessageId
-from penstock.protocol import consuming, publishing, session
+from penstock.protocol import consuming, publishing, session, undecoded
 from penstock.protocol.consuming import (
     Cancel,
     ConsumerRequest,
@@ -101,6 +101,14 @@ publishes = st.builds(
     micros,
     maybe(st.lists(maybe(texts), max_size=5)),
 )
+
+
+def whole_call(body: bytes | memoryview) -> Call:
+    """A call with its arguments, which a server decodes later than the rest."""
+    called = undecoded.decode_called(body)
+    return Call(called.operation, undecoded.decode_arguments(called.arguments))
+
+
 BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {
     Hello: (session.decode_hello, st.builds(Hello, st.lists(numbers, max_size=4), texts, maybe(texts))),
     Welcome: (
@@ -128,7 +136,7 @@ BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {
         session.decode_page,
         st.builds(Page, st.lists(rows, max_size=3), maybe(data), st.lists(events, max_size=3), maybe(offsets), numbers),
     ),
-    Call: (session.decode_call, st.builds(Call, texts, st.dictionaries(texts, plain, max_size=4))),
+    Call: (whole_call, st.builds(Call, texts, st.dictionaries(texts, plain, max_size=4))),
     Publish: (publishing.decode_publish, publishes),
     Stage: (publishing.decode_stage, st.builds(Stage, texts, texts, numbers, publishes)),
     Staged: (publishing.decode_staged, st.builds(Staged, numbers)),
@@ -181,9 +189,9 @@ def test_every_decoder_of_the_protocol_is_among_those_that_are_tested() -> None:
         decode
         for module in (consuming, publishing, session)
         for name, decode in vars(module).items()
-        if name.startswith("decode_")
+        if name.startswith("decode_") and not name.startswith("decode_large_")  # which end in the others
     }
-    assert found == {decode for decode, _ in BODIES.values()}
+    assert found == {decode for decode, _ in BODIES.values()} - {whole_call}
 
 
 @each_body
@@ -277,7 +285,7 @@ def test_what_is_nested_too_deeply_is_refused(name: str) -> None:
     ("decode", "body"),
     [
         (publishing.decode_publish, b"\x92\xa2\xff\xfe\xc4\x00"),
-        (session.decode_call, b"\x92\xa1a\x81\xa1a\xa1\xff"),
+        (whole_call, b"\x92\xa1a\x81\xa1a\xa1\xff"),
         (session.decode_goodbye, b"\x81\xa6reason\xa1\xff"),
     ],
 )

@@ -23,13 +23,15 @@ import struct
 from array import array
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.model.errors import InvalidArgument
+from penstock.model.bounds import BATCH_HEADERS_MAX, BATCH_MESSAGES_MAX, check_memory
+from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.names import NORMAL
 from penstock.model.producers import Names, joined_names, names_between, names_of
+from penstock.model.shapes import array_length, map_length, map_memory_bytes
 
 Item = TypeVar("Item")
 
@@ -54,6 +56,12 @@ class _Tags(msgspec.Struct, array_like=True, gc=False):
 _encode = msgspec.msgpack.Encoder().encode
 _decode_payload = msgspec.msgpack.Decoder(Payload).decode
 _decode_tags = msgspec.msgpack.Decoder(_Tags).decode
+_decode_shape = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw]).decode
+_decode_keys = msgspec.msgpack.Decoder(list[bytes | None] | None).decode
+_decode_values = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode_each = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_NIL = b"\xc0"
+_decode_headers = msgspec.msgpack.Decoder(dict[str, str] | None).decode
 
 
 def select(column: Sequence[Item], rows: Sequence[int]) -> list[Item]:
@@ -211,11 +219,55 @@ def decode_payload(payload: bytes) -> Payload:
     try:
         keys, values, headers = _decode_payload(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the payload is not msgpack of [keys, values, headers]: {error}") from error
+        raise _no_payload(error) from error
     for name, column in (("keys", keys), ("headers", headers)):
         if column is not None and len(column) != len(values):
             raise InvalidArgument(f"the payload has {len(values)} values and {len(column)} {name}")
     return keys, values, headers
+
+
+def decode_large_payload(payload: bytes) -> Payload:
+    """As `decode_payload`, for what a client sent, with more than `UNCOUNTED_BYTES`; raises LimitExceeded, too.
+
+    It is counted before it is decoded, and headers are decoded message by message, so that other threads go on.
+    """
+    try:
+        return _decode_counted(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_payload(error) from error
+
+
+def _no_payload(error: Exception) -> InvalidArgument:
+    return InvalidArgument(f"the payload is not msgpack of [keys, values, headers]: {error}")
+
+
+def _decode_counted(payload: bytes) -> Payload:
+    keys, values, headers = _decode_shape(payload)
+    count = array_length(memoryview(values)) or 0
+    check_count(count)
+    for name, column in (("keys", keys), ("headers", headers)):
+        found = array_length(memoryview(column))
+        if found not in (None, count):
+            raise InvalidArgument(f"the payload has {count} values and {found} {name}")
+    each: list[Any] | None = None
+    if array_length(memoryview(headers)) is not None:
+        check_memory("the batch", len(payload), count * map_memory_bytes(0))
+        each = _decode_each(headers)
+        entries = [map_length(memoryview(one)) for one in each]
+        if sum(entries) > BATCH_HEADERS_MAX:
+            raise LimitExceeded(f"the batch has {sum(entries):,} headers; the limit is {BATCH_HEADERS_MAX:,}")
+        check_memory("the batch", len(payload), sum(map(map_memory_bytes, entries)))
+        for row, one in enumerate(each):
+            each[row] = _decode_headers(one)
+    elif memoryview(headers) != _NIL:
+        raise InvalidArgument("the payload has headers that are no list")
+    return _decode_keys(keys), _decode_values(values), each
+
+
+def check_count(count: int) -> None:
+    """Raise LimitExceeded where a batch has more messages than it may have."""
+    if count > BATCH_MESSAGES_MAX:
+        raise LimitExceeded(f"the batch has {count:,} messages; the limit is {BATCH_MESSAGES_MAX:,}")
 
 
 def decode_tags(body: bytes, count: int) -> Batch:

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from penstock.model.batch import Batch, Payload
+from penstock.model.batch import Batch, Payload, check_count
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.message import Message
@@ -18,7 +18,6 @@ from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size
 
 DEDUPE_ID_BYTES_MAX = 1024
 PRODUCER_BYTES_MAX = 1024
-BATCH_MESSAGES_MAX = 1_000_000
 _SIMPLE_DELAY_S = 1e9
 
 
@@ -86,7 +85,7 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
     if isinstance(messages, bytes | str):
         raise InvalidArgument(f"a batch is a list of messages, not one {type(messages).__name__}: use publish")
     rows = messages if isinstance(messages, list) else list(messages)
-    _check_count(len(rows))
+    check_count(len(rows))
     if list(map(type, rows)).count(bytes) == len(rows):
         values = list(cast("list[bytes]", rows))  # a copy: it is encoded later
         intake = Intake(Batch(values), None, sum(map(len, values)))
@@ -94,7 +93,7 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
         intake = _columns(_as_messages(rows), limits, now_us)
         values = intake.batch.values
     if intake.size_bytes > limits.max_value_bytes and max(map(len, values)) > limits.max_value_bytes:
-        _blame([Message(value) for value in values], limits, now_us)
+        _blame(map(Message, values), limits, now_us)
     if intake.size_bytes > limits.max_batch_bytes:
         raise LimitExceeded(_too_large("the batch", intake.size_bytes, "max_batch_bytes", limits.max_batch_bytes))
     return intake
@@ -106,22 +105,22 @@ def check_columns(
     """A batch that comes as columns, of which the types are right: everything else is checked."""
     keys, values, headers = payload
     count = len(values)
-    _check_count(count)
+    check_count(count)
     size_bytes = sum(map(len, values))
     batch = Batch(values)
     if size_bytes > limits.max_value_bytes and max(map(len, values)) > limits.max_value_bytes:
-        _blame([Message(value) for value in values], limits, 0)
+        _blame(map(Message, values), limits, 0)
     if keys is not None:
         batch.keys = keys
         lengths = [len(key) for key in keys if key is not None]
         if lengths and max(lengths) > limits.max_key_bytes:
-            _blame([Message(b"", key) for key in keys], limits, 0)
+            _blame((Message(b"", key) for key in keys), limits, 0)
         size_bytes += sum(lengths)
     if headers is not None:
         checked = [header or None for header in headers]
         sizes = list(map(_headers_bytes, checked))
         if sizes and max(sizes) > limits.max_headers_bytes:
-            _blame([Message(b"", headers=header) for header in headers], limits, 0)
+            _blame((Message(b"", headers=header) for header in headers), limits, 0)
         batch.headers = checked if any(checked) else None
         size_bytes += sum(sizes)
     if isinstance(priority, bytes):
@@ -138,11 +137,6 @@ def check_columns(
     if size_bytes > limits.max_batch_bytes:
         raise LimitExceeded(_too_large("the batch", size_bytes, "max_batch_bytes", limits.max_batch_bytes))
     return Intake(batch, None, size_bytes)
-
-
-def _check_count(count: int) -> None:
-    if count > BATCH_MESSAGES_MAX:
-        raise LimitExceeded(f"the batch has {count:,} messages; the limit is {BATCH_MESSAGES_MAX:,}")
 
 
 def check_producer(batch: Batch, producer: object, sequence: object) -> None:
@@ -212,7 +206,7 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
     return Intake(batch, None if partitions.count(None) == count else list(partitions), size_bytes)
 
 
-def _blame(rows: list[Message], limits: BrokerConfig, now_us: int) -> None:
+def _blame(rows: Iterable[Message], limits: BrokerConfig, now_us: int) -> None:
     """Raise the error of the first message that has one, with its place in the batch."""
     for row, message in enumerate(rows):
         try:

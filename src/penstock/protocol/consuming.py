@@ -7,8 +7,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.model.batch import Batch
-from penstock.protocol.decoding import decoder
+from penstock.model.bounds import check_size
+from penstock.model.errors import LimitExceeded
+from penstock.protocol.decoding import decoder, request_decoder
 from penstock.protocol.failures import Failure
+from penstock.protocol.undecoded import count_leases
+
+SETTLED_MAX = 100_000
+"""Messages that one request may name."""
+_SETTLE_BYTES_MAX = 4 << 20
+_UNCOUNTED_BYTES = 64 << 10
 
 
 class Subscribe(msgspec.Struct):
@@ -115,14 +123,23 @@ class Cancel(msgspec.Struct, array_like=True, gc=False):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_subscribe = decoder(Subscribe)
+decode_subscribe = request_decoder(Subscribe)
 decode_subscribed = decoder(Subscribed)
-decode_receive = decoder(Receive)
-decode_push = decoder(Push)
+decode_receive = request_decoder(Receive)
+decode_push = request_decoder(Push)
 decode_delivery = decoder(Delivery)
-decode_settle = decoder(Settle)
-decode_cancel = decoder(Cancel)
-decode_consumer = decoder(ConsumerRequest)
+_decode_settle = decoder(Settle)
+decode_cancel = request_decoder(Cancel)
+decode_consumer = request_decoder(ConsumerRequest)
+
+
+def decode_settle(body: bytes | memoryview) -> Settle:
+    """What is to become of messages; of a large request the leases are counted before they are made."""
+    if len(body) > _UNCOUNTED_BYTES:
+        check_size("the request", len(body), _SETTLE_BYTES_MAX)
+        if count_leases(body) > SETTLED_MAX:
+            raise LimitExceeded(f"one request settles at most {SETTLED_MAX:,} messages")
+    return _decode_settle(body)
 
 
 def rows_of(topic: str, partition: int, offsets: Sequence[int], timestamps_us: Sequence[int], batch: Batch) -> Rows:

@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from penstock.model import errors
+from penstock.model.bounds import error_text
 from penstock.model.errors import LeaseLost, PenstockError
 from penstock.model.message import MessageId
 from penstock.protocol.decoding import decoder
@@ -38,7 +39,6 @@ UNKNOWN = 0
 """Something went wrong inside the server: its log tells more."""
 _BY_CLASS = {kind: code for code, kind in _CODES.items()}
 _CORRUPT = re.compile(r"(.*?) at byte (\d{1,19}): (.*)", re.ASCII | re.DOTALL)
-_TEXT_MAX = 10_000  # characters: what was refused may be repeated in it, and can be large
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
@@ -61,8 +61,8 @@ def failure_of(error: BaseException) -> Failure:
         if code is not None:
             ids = error.ids if isinstance(error, LeaseLost) else ()
             known = [identity for identity in ids if isinstance(identity, MessageId)]
-            return Failure(code, _text(str(error)), known)
-    return Failure(UNKNOWN, _text(f"the server failed at this request: {error}"))
+            return Failure(code, _text(error_text(error)), known)
+    return Failure(UNKNOWN, _text(f"the server failed at this request: {error_text(error)}"))
 
 
 def encode_failure(error: BaseException) -> bytes:
@@ -90,8 +90,7 @@ def error_of(failure: Failure) -> PenstockError:
 
 
 def _text(message: str) -> str:
-    shown = message if len(message) <= _TEXT_MAX else f"{message[:_TEXT_MAX]}…"
-    return shown.encode(errors="replace").decode()  # names of files may hold what UTF-8 cannot
+    return message.encode(errors="replace").decode()  # names of files may hold what UTF-8 cannot
 
 
 def _corrupt(message: str) -> errors.CorruptData:

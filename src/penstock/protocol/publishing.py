@@ -17,6 +17,7 @@ from penstock.model.names import NORMAL
 from penstock.model.units import TIME_US_MAX
 from penstock.protocol.decoding import decoder
 from penstock.protocol.frames import REPLY, VERSION, Command
+from penstock.protocol.undecoded import count_columns, count_staged_columns
 
 Micros = int | list[int | None] | None
 """One number of microseconds for all messages, one for each, or none."""
@@ -71,16 +72,28 @@ class Staged(msgspec.Struct, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_stage = decoder(Stage)
 decode_staged = decoder(Staged)
-decode_publish = decoder(Publish)
 decode_published = decoder(Published)
+decode_stage = decoder(Stage)
+decode_publish = decoder(Publish)
 
 
 _FOUR_FIELDS = 0x94  # the first byte of an array that ends with the sequence
 _PUBLISHED = Command.PUBLISH | REPLY
 _pack_single = struct.Struct(">BBIIBBBBHBQB").pack
 _SINGLE_BYTES = 16
+
+
+def decode_large_publish(body: bytes | memoryview) -> Publish:
+    """As `decode_publish`, for more than `UNCOUNTED_BYTES`: elements are counted before they are made."""
+    count_columns(body)
+    return decode_publish(body)
+
+
+def decode_large_stage(body: bytes | memoryview) -> Stage:
+    """As `decode_stage`, for more than `UNCOUNTED_BYTES`."""
+    count_staged_columns(body)
+    return decode_stage(body)
 
 
 def encode_publish(

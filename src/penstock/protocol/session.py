@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.model.events import Event
 from penstock.protocol.consuming import Rows
-from penstock.protocol.decoding import decoder
+from penstock.protocol.decoding import decoder, request_decoder
 
 HELLO_BYTES_MAX = 16 << 10
 """The largest body of HELLO, the first and any later one."""
@@ -85,9 +85,8 @@ class Call(msgspec.Struct, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_hello = decoder(Hello)
+decode_hello = request_decoder(Hello)
 decode_welcome = decoder(Welcome)
 decode_goodbye = decoder(Goodbye)
-decode_read = decoder(Read)
+decode_read = request_decoder(Read)
 decode_page = decoder(Page)
-decode_call = decoder(Call)

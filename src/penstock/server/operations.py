@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import itertools
@@ -14,6 +13,7 @@ from typing import Any
 from penstock.broker.dead_letters import list_dead_letters
 from penstock.broker.embedded import Broker
 from penstock.delivery.offsets import Offsets
+from penstock.model.bounds import LARGE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, nearest, shown
 from penstock.model.errors import Forbidden, InvalidArgument
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.model.letters import ByName, DeadLetter
@@ -194,6 +194,8 @@ class Operation:
     """The argument that names a topic, or a message of one; None: it is about all topics, or makes sense for none."""
     slow: bool = False
     """It may take long: such operations have threads of their own."""
+    bytes_max: int = REQUEST_BYTES_MAX
+    """Of its arguments, as they are sent by the native protocol."""
     is_brief: Callable[[Mapping[str, Any]], bool] = _never
     """Whether it only looks at a little of the state, with these arguments: then it needs no thread."""
 
@@ -233,16 +235,16 @@ OPERATIONS: dict[str, Operation] = {
     "delayed": _plain("delayed", _READ),
     "cancel_delayed": _plain("cancel_delayed", _PUBLISH, "identity"),
     "reschedule_delayed": _plain("reschedule_delayed", _PUBLISH, "identity"),
-    "schedule": _plain("schedule", _PUBLISH),
+    "schedule": Operation(Broker.schedule, _PUBLISH, bytes_max=LARGE_REQUEST_BYTES_MAX),
     "schedules": _plain("schedules", _READ, None),
     "pause_schedule": _plain("pause_schedule", _PUBLISH, None),
     "resume_schedule": _plain("resume_schedule", _PUBLISH, None),
     "remove_schedule": _plain("remove_schedule", _PUBLISH, None),
     "dead_letters": Operation(_dead_letters, _READ),
     "dead_letter": _plain("dead_letter", _READ, "identity"),
-    "redrive": Operation(_redrive, _ADMIN, slow=True),
-    "purge_dead_letters": Operation(_purge, _ADMIN, slow=True),
-    "replay": Operation(_replay, _CONSUME, slow=True),
+    "redrive": Operation(_redrive, _ADMIN, slow=True, bytes_max=LARGE_REQUEST_BYTES_MAX),
+    "purge_dead_letters": Operation(_purge, _ADMIN, slow=True, bytes_max=LARGE_REQUEST_BYTES_MAX),
+    "replay": Operation(_replay, _CONSUME, slow=True, bytes_max=LARGE_REQUEST_BYTES_MAX),
     "trace": _plain("trace", _READ, "identity"),
     "offset_at": Operation(_offset_at, _READ),
     "seal_stage": Operation(_seal_stage, _PUBLISH, None),
@@ -270,15 +272,21 @@ _ANY_TOPICS = _LISTINGS | _STAGED | _SCHEDULED | _PIPELINES
 """What takes the scope and no topic here: what somebody may do with it is decided later."""
 
 
+def find_operation(name: str) -> Operation:
+    """The operation of this name."""
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        near = nearest(name, OPERATIONS)
+        hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(sorted(OPERATIONS))}"
+        raise InvalidArgument(f"there is no operation {shown(name)}{hint}")
+    return operation
+
+
 def prepare(
     broker: Broker, pipelines: Pipelines, principal: Principal, name: str, arguments: Mapping[str, Any]
 ) -> Callable[[], Any]:
     """What does an operation, once it is clear that it exists, that these are its arguments, and that it is allowed."""
-    operation = OPERATIONS.get(name)
-    if operation is None:
-        near = difflib.get_close_matches(name, OPERATIONS, n=1)
-        hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(sorted(OPERATIONS))}"
-        raise InvalidArgument(f"there is no operation {name!r}{hint}")
+    operation = find_operation(name)
     operation.bind(name, arguments)
     _permit(principal, name, operation, arguments)
     if name in _STAGED:

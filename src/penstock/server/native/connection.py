@@ -51,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self._aborting: asyncio.TimerHandle | None = None
         self._is_deaf = False
         self._unread = UnreadReplies(listener.deadlines)
+        self._holds = False  # requests wait for one that is worked on in a thread
         self.waiting = 0  # requests that wait for messages
         self.greeted = False
         self.principal: Principal = ANYBODY
@@ -83,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
             self._begun_s = self.heard_s
         if frames and not self.greeted:
             frames = self._begin(frames)
-        if self._unhandled:
+        if self._unhandled or self._holds:
             self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
         else:
             self._handle(frames)
@@ -107,14 +108,9 @@ class Connection(asyncio.BufferedProtocol):
                 self.refuse(correlation, error)
                 self.close()
                 return
-            except PenstockError as error:
-                self.refuse(correlation, error)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                self.refuse(correlation, InvalidArgument(f"the body of {_names[command]}: {error}"))
-            except Exception as error:  # noqa: BLE001 - a bug of ours is no reason to leave a client waiting
-                _log.exception("a request failed", extra={"peer": self.peer, "command": _names[command]})
-                self.refuse(correlation, error)
-            if self._open_requests >= _OPEN_REQUESTS_MAX or not self.writable:
+            except Exception as error:  # noqa: BLE001 - whatever it was, the client hears of it
+                self._refuse(command, correlation, error)
+            if self._holds or self._open_requests >= _OPEN_REQUESTS_MAX or not self.writable:
                 self._unhandled = [(command, correlation, bytes(body)) for command, correlation, body in frames[place:]]
                 self._pause_or_resume()
                 return
@@ -132,6 +128,14 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = principal
         self.greeted = True
         self._reader.lift_limit()
+
+    def _refuse(self, command: int, correlation: int, error: BaseException) -> None:
+        """Tell a client why its request failed; a bug of ours is no reason to leave it waiting."""
+        if isinstance(error, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
+            error = InvalidArgument(f"the body of {_names[command]}: {error}")
+        elif not isinstance(error, PenstockError):
+            _log.error("a request failed", exc_info=error, extra={"peer": self.peer, "command": _names[command]})
+        self.refuse(correlation, error)
 
     def _go_on(self) -> None:
         """Handle what was received while there was no room for the replies."""
@@ -230,6 +234,28 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_work.append((work, then, failed))
         self._start_work()
 
+    def in_thread_first(
+        self, command: Command, correlation: int, work: Callable[[], Result], then: Callable[[Result], None]
+    ) -> None:
+        """Do what takes long in a thread, and go on with its result here, before any request that came behind it."""
+        self._holds = True
+        self.in_thread(
+            partial(_attempt, work),
+            partial(self._held, command, correlation, then),
+            partial(self._held, command, correlation, then),
+        )
+
+    def _held(self, command: Command, correlation: int, then: Callable[[Result], None], outcome: Result) -> None:
+        self._holds = False
+        if isinstance(outcome, BaseException):
+            self._refuse(command, correlation, outcome)
+        else:
+            try:
+                then(outcome)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the client hears of it
+                self._refuse(command, correlation, error)
+        self._pause_or_resume()
+
     def _start_work(self) -> None:
         while self._waiting_work and not self.is_busy:
             work, then, failed = self._waiting_work.popleft()
@@ -291,9 +317,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pause_or_resume(self) -> None:
         """Read on while replies go out and not too many are owed: who does not listen is not served further."""
-        wanted = self.writable and self._open_requests < (
-            _OPEN_REQUESTS_MAX if self._reading else _OPEN_REQUESTS_MAX // 2 + 1
-        )
+        few = self._open_requests < (_OPEN_REQUESTS_MAX if self._reading else _OPEN_REQUESTS_MAX // 2 + 1)
+        wanted = self.writable and few and not self._holds
         if wanted != self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
@@ -329,6 +354,14 @@ class Connection(asyncio.BufferedProtocol):
             self._counted_bytes = counted
             if self._listener.buffered_bytes > self._listener.config.max_buffered_bytes:
                 self.close(Overloaded("too many large requests are under way at once (max_buffered_bytes): try later"))
+
+
+def _attempt(work: Callable[[], Result]) -> Result | Exception:
+    """What came of it; what is wrong with a request is no failure of ours, and not logged as one."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - see above
+        return error
 
 
 def _nothing() -> None:

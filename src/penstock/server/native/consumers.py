@@ -12,6 +12,7 @@ from penstock.broker.delivered import Delivered, Leased
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
+    SETTLED_MAX,
     Settle,
     Subscribe,
     Subscribed,
@@ -26,7 +27,7 @@ from penstock.protocol.consuming import (
 )
 from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import ERROR, REPLY, Command, frame
-from penstock.server.access.principal import Scope
+from penstock.server.access.principal import Principal, Scope
 from penstock.server.native.delivering import Deliverer
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from penstock.server.native.listener import NativeListener
 
 _CONSUMERS_MAX = 10_000
-_SETTLED_MAX = 100_000  # messages that one request may name
 _DONE = encode(())
 
 Outcome = tuple["Commit | None", "LeaseLost | None"]
@@ -84,20 +84,21 @@ class Consumers:
     # Coming and going.
 
     def _subscribe(self, correlation: int, body: memoryview | bytes) -> None:
+        principal = self._connection.principal
+        principal.require(Scope.CONSUME)
         request = decode_subscribe(body)
-        self._connection.principal.require(Scope.CONSUME)
-        for topic in request.topics:
-            self._connection.principal.require(Scope.CONSUME, topic)
         if len(self._deliverers) + self._joining >= _CONSUMERS_MAX:
             raise Overloaded(f"a connection has at most {_CONSUMERS_MAX} consumers")
         self._listener.workers.in_thread(
-            partial(self._join, request),
+            partial(self._join, principal, request),
             partial(self._joined, correlation, request),
             partial(self._not_joined, correlation),
         )
         self._joining += 1
 
-    def _join(self, request: Subscribe) -> Consuming[Delivered]:
+    def _join(self, principal: Principal, request: Subscribe) -> Consuming[Delivered]:
+        for topic in request.topics:
+            principal.require(Scope.CONSUME, topic)
         return Consuming(
             self._engine,
             Delivered,
@@ -221,14 +222,16 @@ class Consumers:
     def _leased(self, deliverer: Deliverer, request: Settle) -> Leased:
         named: list[tuple[str, int, int, Offsets]] = []
         count = 0
+        if sum(len(held.runs) for held in request.held) > 2 * SETTLED_MAX:
+            raise InvalidArgument(f"one request settles at most {SETTLED_MAX:,} messages")
         for held in request.held:
             try:
                 ranges = list(ranges_of(held.runs))
             except ValueError as error:
                 raise InvalidArgument(str(error)) from error
             count += sum(map(len, ranges))
-            if count > _SETTLED_MAX:
-                raise InvalidArgument(f"one request settles at most {_SETTLED_MAX:,} messages")
+            if count > SETTLED_MAX:
+                raise InvalidArgument(f"one request settles at most {SETTLED_MAX:,} messages")
             offsets = from_range(ranges[0].start, ranges[0].stop) if ranges else Offsets()
             for others in ranges[1:]:
                 offsets.add_range(others.start, others.stop)

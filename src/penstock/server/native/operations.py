@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.model.errors import LimitExceeded
+import msgspec
+
+from penstock.model.bounds import UNCOUNTED_BYTES, check_size
+from penstock.model.errors import InvalidArgument, LimitExceeded
+from penstock.model.shapes import check_parts
 from penstock.model.units import format_size
 from penstock.protocol.frames import Command
-from penstock.protocol.session import decode_call, decode_read, encode
-from penstock.server.access.principal import Scope
+from penstock.protocol.session import decode_read, encode
+from penstock.protocol.undecoded import decode_arguments, decode_called
+from penstock.server.access.principal import Principal, Scope
 from penstock.server.native.pages import read_page
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations import Operation, find_operation
 
 if TYPE_CHECKING:
     from penstock.server.native.connection import Connection, Handler
     from penstock.server.native.listener import NativeListener
+
+_FEW_BYTES = 64 << 10  # of arguments, which are decoded on the loop
 
 
 class Operations:
@@ -30,12 +38,33 @@ class Operations:
         return {Command.CALL: self._call, Command.READ: self._read}
 
     def _call(self, correlation: int, body: memoryview | bytes) -> None:
-        call = decode_call(body)
-        work = self._listener.services.prepare(self._connection.principal, call.operation, call.arguments)
-        operation = OPERATIONS[call.operation]
-        if operation.is_brief(call.arguments):
-            self._connection.reply(Command.CALL, correlation, self._bounded(encode(work())))
+        """Permission comes before the arguments are decoded; large ones are in a thread."""
+        call = decode_called(body)
+        principal, name = self._connection.principal, call.operation
+        operation = find_operation(name)
+        principal.require(operation.scope)
+        packed = bytes(call.arguments)
+        check_size(f"the arguments of {name}", len(packed), operation.bytes_max)
+        if len(packed) > _FEW_BYTES:
+            self._run(operation, correlation, partial(self._do_large, principal, name, packed))
             return
+        arguments = decode_arguments(packed)
+        work = self._listener.services.prepare(principal, name, arguments)
+        if operation.is_brief(arguments):
+            self._connection.reply(Command.CALL, correlation, self._bounded(encode(work())))
+        else:
+            self._run(operation, correlation, work)
+
+    def _do_large(self, principal: Principal, name: str, packed: bytes) -> Any:
+        if len(packed) > UNCOUNTED_BYTES:
+            check_parts(f"the arguments of {name}", packed)
+        try:
+            arguments = decode_arguments(packed)
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(f"the arguments of {name}: {error}") from error
+        return self._listener.services.prepare(principal, name, arguments)()
+
+    def _run(self, operation: Operation, correlation: int, work: Callable[[], Any]) -> None:
         in_thread = self._listener.workers.in_slow_thread if operation.slow else self._connection.in_thread
         in_thread(
             lambda: self._bounded(encode(work())),

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.model.batch import decode_payload
+from penstock.model.batch import decode_large_payload, decode_payload
+from penstock.model.bounds import ON_LOOP_BYTES_MAX, REQUEST_BYTES_MAX, UNCOUNTED_BYTES, check_size
 from penstock.model.errors import Unauthenticated
+from penstock.model.intake import Intake
 from penstock.model.names import TOPIC_NAME, check_group_name
 from penstock.model.producers import name_of_producer
 from penstock.model.units import format_size
 from penstock.protocol.frames import REPLY, VERSION, Command, ProtocolError, frame
 from penstock.protocol.publishing import (
+    Publish,
     Published,
     Staged,
+    decode_large_publish,
+    decode_large_stage,
     decode_publish,
     decode_stage,
     intake_of,
@@ -21,6 +28,7 @@ from penstock.protocol.publishing import (
     single_of,
 )
 from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
+from penstock.protocol.undecoded import topic_of
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.server")
 _PUBLISHED = Command.PUBLISH | REPLY
 _KNOWN_TOPICS_MAX = 1000
+Result = TypeVar("Result")
 
 
 class Session:
@@ -117,49 +126,98 @@ class Session:
         return name
 
     def _ping(self, correlation: int, body: memoryview | bytes) -> None:
+        check_size("the request", len(body), REQUEST_BYTES_MAX)
         self._connection.reply(Command.PING, correlation, bytes(body))
 
     def _publish(self, correlation: int, body: memoryview | bytes) -> None:
+        if len(body) > UNCOUNTED_BYTES:
+            self._publish_large(correlation, body)
+            return
         request = decode_publish(body)
         if request.topic not in self._may_publish:
             self._permit_publish(request.topic)
         payload = decode_payload(request.payload)
-        engine, singles = self._engine, self._listener.singles
+        engine = self._engine
         if len(payload[1]) == 1:
             single = plain_single(body, request, payload, engine.config)
             if single is not None:
-                singles.add(self._connection, correlation, request, single, self._name_of(request.producer))
+                self._listener.singles.add(
+                    self._connection, correlation, request, single, self._name_of(request.producer)
+                )
                 return
-        singles.publish()  # those that came before go before
         now_us = self._clock.wall_us()
-        intake = intake_of(request, payload, engine.config, now_us)
-        if len(payload[1]) == 1:
+        self._publish_checked(correlation, request, intake_of(request, payload, engine.config, now_us), now_us)
+
+    def _publish_large(self, correlation: int, body: memoryview | bytes) -> None:
+        """Count before decoding, once it is clear that this is allowed; what comes behind it waits for it."""
+        principal = self._connection.principal
+        principal.require(Scope.PUBLISH, topic_of(body))
+        received, now_us = _kept(body), self._clock.wall_us()
+
+        def work() -> tuple[Publish, Intake]:
+            request = decode_large_publish(received)
+            principal.require(Scope.PUBLISH, request.topic)
+            return request, intake_of(request, decode_large_payload(request.payload), self._engine.config, now_us)
+
+        self._read(Command.PUBLISH, correlation, received, work, partial(self._publish_read, correlation, now_us))
+
+    def _publish_read(self, correlation: int, now_us: int, read: tuple[Publish, Intake]) -> None:
+        self._publish_checked(correlation, *read, now_us)
+
+    def _publish_checked(self, correlation: int, request: Publish, intake: Intake, now_us: int) -> None:
+        singles = self._listener.singles
+        singles.publish()  # those that came before go before
+        if len(intake.batch) == 1:
             partition = None if intake.partitions is None else intake.partitions[0]
             origin = (request.producer, request.sequence, self._name_of(request.producer))
             singles.publish_one(
                 self._connection, correlation, request.topic, single_of(intake), partition, now_us, *origin
             )
             return
-        ids, commit = engine.publish_intake(request.topic, intake, now_us, self._name)
+        ids, commit = self._engine.publish_intake(request.topic, intake, now_us, self._name)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
         self._commits.reply_after(commit, self._connection, correlation, reply)
 
     def _stage(self, correlation: int, body: memoryview | bytes) -> None:
         """Written at once, for nothing is synced before the stage is sealed."""
-        request, now_us = decode_stage(body), self._clock.wall_us()
-        batch = request.batch
-        if batch.topic not in self._may_publish:
-            self._permit_publish(batch.topic)
-        intake = intake_of(batch, decode_payload(batch.payload), self._engine.config, now_us)
-        count = self._engine.staging.stage_intake(
-            self._connection.principal.own_name(request.stage),
-            batch.topic,
-            intake,
-            now_us,
-            request.writer,
-            request.number,
-        )
+        principal, now_us = self._connection.principal, self._clock.wall_us()
+        principal.require(Scope.PUBLISH)
+        received = _kept(body)
+        is_large = len(received) > UNCOUNTED_BYTES
+
+        def work() -> int:
+            request = (decode_large_stage if is_large else decode_stage)(received)
+            batch = request.batch
+            principal.require(Scope.PUBLISH, batch.topic)
+            payload = (decode_large_payload if is_large else decode_payload)(batch.payload)
+            intake = intake_of(batch, payload, self._engine.config, now_us)
+            stage = principal.own_name(request.stage)
+            staging = self._engine.staging
+            return staging.stage_intake(stage, batch.topic, intake, now_us, request.writer, request.number)
+
+        self._read(Command.STAGE, correlation, received, work, partial(self._staged, correlation))
+
+    def _staged(self, correlation: int, count: int) -> None:
         self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))
+
+    def _read(
+        self,
+        command: Command,
+        correlation: int,
+        body: memoryview | bytes,
+        work: Callable[[], Result],
+        then: Callable[[Result], None],
+    ) -> None:
+        """Do what a request asks for, in a thread if it is large."""
+        if len(body) > ON_LOOP_BYTES_MAX:
+            self._connection.in_thread_first(command, correlation, work, then)
+        else:
+            then(work())
 
     def _closed(self) -> None:
         self._consumers.close()
+
+
+def _kept(body: memoryview | bytes) -> memoryview | bytes:
+    """A body that is there for as long as it is needed: those of small requests are so without a copy."""
+    return bytes(body) if len(body) > ON_LOOP_BYTES_MAX else body
