@@ -26,7 +26,9 @@ UNCOUNTED_BYTES = 512 << 10
 ON_LOOP_BYTES_MAX = 1 << 20
 REQUEST_BYTES_MAX = 1 << 20
 LARGE_REQUEST_BYTES_MAX = 17 << 20
-"""Of a request that names messages one by one, or has the value of one: 16 MiB, and what goes with it."""
+"""Of a request that may name all messages of a topic, or has the value of one: 16 MiB, and what goes with it."""
+MANY_NAMES_BYTES_MAX = 4 << 20
+"""Of a request that settles messages, by their leases or receipts; by HTTP also of a schedule, with its value."""
 BATCH_MESSAGES_MAX = 1_000_000
 BATCH_HEADERS_MAX = 1_000_000
 TEXT_MAX = 64

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.model.batch import Batch
-from penstock.model.bounds import check_size
+from penstock.model.bounds import MANY_NAMES_BYTES_MAX, check_size
 from penstock.model.errors import LimitExceeded
 from penstock.protocol.decoding import decoder, request_decoder
 from penstock.protocol.failures import Failure
@@ -15,7 +15,6 @@ from penstock.protocol.undecoded import count_leases
 
 SETTLED_MAX = 100_000
 """Messages that one request may name."""
-_SETTLE_BYTES_MAX = 4 << 20
 _UNCOUNTED_BYTES = 64 << 10
 
 
@@ -136,7 +135,7 @@ decode_consumer = request_decoder(ConsumerRequest)
 def decode_settle(body: bytes | memoryview) -> Settle:
     """What is to become of messages; of a large request the leases are counted before they are made."""
     if len(body) > _UNCOUNTED_BYTES:
-        check_size("the request", len(body), _SETTLE_BYTES_MAX)
+        check_size("the request", len(body), MANY_NAMES_BYTES_MAX)
         if count_leases(body) > SETTLED_MAX:
             raise LimitExceeded(f"one request settles at most {SETTLED_MAX:,} messages")
     return _decode_settle(body)

@@ -132,7 +132,15 @@ def tokens(guarded: HttpRunning) -> dict[str, str]:
     return {scope: file.create(f"my-{scope}", [scope], ("own.*",)).secret for scope in _SCOPES}
 
 
-def asked(server: HttpRunning, method: str, path: str, body: Any, topic: str, token: str | None) -> Reply:
+def asked(
+    server: HttpRunning,
+    method: str,
+    path: str,
+    body: Any,
+    topic: str,
+    token: str | None,
+    headers: dict[str, str] | None = None,
+) -> Reply:
     """The reply to an operation that is about a topic."""
     names = {"topic": topic, "queue": topic, "group": "hush", "name": "hush-schedule", "partition": "0", "offset": "1"}
     for name, value in {**names, "pipeline": "hush-pipeline", "identity": f"{topic}%2F0%2F1"}.items():
@@ -143,7 +151,7 @@ def asked(server: HttpRunning, method: str, path: str, body: Any, topic: str, to
         path += f"?member_id={_MEMBER['member_id']}"
     if isinstance(body, dict):
         body = json.loads(json.dumps(body).replace("{topic}", topic))
-    return server.ask(method, path, body, token=token)
+    return server.ask(method, path, body, token=token, headers=headers)
 
 
 def test_every_operation_is_in_the_table() -> None:
@@ -176,6 +184,34 @@ def test_each_operation_takes_its_scope(guarded: HttpRunning, tokens: dict[str, 
         reply = asked(guarded, method, path, body, _OWN, secret)
         assert reply.status == 403, (scope, reply)
         assert not any(text in reply.body.decode() for text in _SECRETS), reply.body
+
+
+_WITH_JSON = [
+    (method, path)
+    for (method, path), (_, body) in _OPERATIONS.items()
+    if body is not None and not path.endswith(("/logout", "/pause", "/resume", "/enqueue"))
+]
+
+
+@pytest.mark.parametrize(("method", "path"), _WITH_JSON)
+def test_H3_permission_is_checked_before_a_body_is_read(
+    guarded: HttpRunning, tokens: dict[str, str], method: str, path: str
+) -> None:
+    wanted, _ = _OPERATIONS[method, path]
+    for scope, secret in tokens.items() if wanted != "open" else ():
+        reply = asked(guarded, method, path, b"{", _OWN, secret)
+        assert reply.status == (400 if scope in (wanted, "admin") else 403), (scope, reply)
+
+
+@pytest.mark.parametrize(("method", "path"), _WITH_JSON)
+def test_a_body_that_is_no_publish_has_a_small_limit(
+    guarded: HttpRunning, tokens: dict[str, str], method: str, path: str
+) -> None:
+    if path.endswith(("/publish", "/messages")):
+        return
+    announced = {"Content-Length": str((4 << 20) + 1)}
+    reply = asked(guarded, method, path, None, _OWN, tokens["admin"], announced)
+    assert (reply.status, "the limit is" in reply.body.decode()) == (413, True)
 
 
 @pytest.mark.parametrize(("method", "path"), _OPERATIONS)

@@ -12,6 +12,8 @@ from penstock.server.http.browsers import Headers, check_taking
 
 if TYPE_CHECKING:
     from litestar.connection import ASGIConnection
+    from litestar.handlers import BaseRouteHandler
+    from litestar.types import Guard
 
     from penstock.aio.consumer import AsyncDelivery
     from penstock.model.units import Duration
@@ -78,6 +80,19 @@ class Caller:
         self.principal.require(scope, topic)
         if scope is not Scope.READ and self._headers_of_get is not None:
             check_taking(self._headers_of_get)
+
+
+def permits(scope: Scope) -> list[Guard]:
+    """What a route needs whose body is read by the framework: permission comes before the body.
+
+    A topic that is named in the body is looked at by the handler.
+    """
+
+    def check(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        caller = connection.scope["state"][CALLER]
+        caller.require(scope, connection.path_params.get("topic"))
+
+    return [check]
 
 
 async def provide_caller(request: ASGIConnection[Any, Any, Any, Any]) -> Caller:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.model.errors import PenstockError
+from penstock.model.intake import check_message
+from penstock.server.access.principal import Scope
 from penstock.server.http.failures import encode, headers_of, problem_of
 from penstock.server.http.publishing import publish_message, read_message
 
@@ -97,8 +99,11 @@ class ExpressLane:
         client = connection.client
         try:
             principal = self._front.admit(request.path, request.headers, client[0] if client else "?")
-            message = read_message(bytes(request.body), request.query, connection.headers)
-            reply, commit = publish_message(services, principal, request.topic, message)
+            principal.require(Scope.PUBLISH, request.topic)
+            config, now_us = services.engine.config, services.engine.clock.wall_us()
+            message = read_message(config, bytes(request.body), request.query, connection.headers)
+            single = check_message(message, config, now_us)
+            reply, commit = publish_message(services, principal, request.topic, now_us, message.partition, single)
         except Exception as error:  # noqa: BLE001 - whoever asked hears of it
             self._refuse(request, error)
             return

@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from penstock.model import errors
+from penstock.model.bounds import error_text
 from penstock.model.errors import PenstockError
 
 
@@ -50,9 +51,9 @@ def problem_of(error: BaseException) -> Problem:
     """An error as it is told; what is not known is a fault of ours, which the log tells about."""
     for kind, status, hint in _KINDS:
         if isinstance(error, kind):
-            return Problem(str(error), status, hint)
+            return Problem(error_text(error), status, hint)
     if isinstance(error, PenstockError):
-        return Problem(str(error), 500, "the server's log tells more")
+        return Problem(error_text(error), 500, "the server's log tells more")
     return Problem("the server failed at this request", 500, "the server's log tells more")
 
 

@@ -11,11 +11,12 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError
 from penstock.server.access.principal import ANYBODY, Principal
+from penstock.server.access.principal import Scope as Needed
 from penstock.server.access.rates import rate_key
 from penstock.server.http.browsers import PROOF, BrowserGuard
 from penstock.server.http.caller import CALLER, Caller
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
-from penstock.server.http.intake import Event, Incoming, Intake, Receive
+from penstock.server.http.intake import Event, Incoming, Intake, Receive, body_limit
 from penstock.server.http.publishing import publish_batch, publish_one
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Front:
             client = scope.get("client")
             principal = self.admit(path, headers, client[0] if client else "?")
             if kind == "http":
-                limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else None
+                limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else body_limit(path)
                 incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
                 receive = incoming.receive
             if incoming is not None and method == "POST" and path.startswith("/v1/topics/"):
@@ -98,6 +99,7 @@ class Front:
                 handler = _EXPRESS.get(action)
                 if handler is not None:
                     operation = action
+                    principal.require(Needed.PUBLISH, topic)
                     body = await incoming.read()
                     reply = await handler(
                         self._services, principal, topic, body, scope["query_string"], scope["headers"]

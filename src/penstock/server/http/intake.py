@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.model.bounds import MANY_NAMES_BYTES_MAX, REQUEST_BYTES_MAX
 from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
 from penstock.model.units import format_size
 
@@ -13,6 +14,19 @@ if TYPE_CHECKING:
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
+_PUBLISHING, _PUBLISHES = (
+    ("/v1/topics/", "/goqueue/v1/topics/", "/api/v1/queue/"),
+    ("/publish", "/messages", "/enqueue"),
+)
+_LARGER = ("/v1/messages/", "/v1/schedules/")
+_LETTERS = ("/dead-letters/redrive", "/dead-letters/purge")
+
+
+def body_limit(path: str) -> int | None:
+    """The most bytes that the body of a request to a path may have; None: as many as a request to publish."""
+    if path.startswith(_PUBLISHING) and path.endswith(_PUBLISHES):
+        return None
+    return MANY_NAMES_BYTES_MAX if path.startswith(_LARGER) or path.endswith(_LETTERS) else REQUEST_BYTES_MAX
 
 
 class Intake:
@@ -71,6 +85,7 @@ class Incoming:
 
     def _check(self, size: int) -> None:
         if size > self._limit:
+            which = " (max_request_bytes)" if self._limit == self._intake.limit else ""
             raise LimitExceeded(
-                f"the body has {format_size(size)} or more; the limit is {format_size(self._limit)} (max_request_bytes)"
+                f"the body has {format_size(size)} or more; the limit is {format_size(self._limit)}{which}"
             )

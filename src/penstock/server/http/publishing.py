@@ -18,37 +18,35 @@ from penstock.model.intake import check_message, check_messages, check_producer
 from penstock.model.message import Message
 from penstock.model.units import to_datetime
 from penstock.server.access.principal import Principal, Scope
-from penstock.server.http.bodies import NewMessage, NewMessages, Published, Result, Results
+from penstock.server.http.bodies import Published, Result, Results
+from penstock.server.http.decoding import decode_batch, decode_message
 
 if TYPE_CHECKING:
     from penstock.journal import Commit
     from penstock.model.batch import Batch
     from penstock.model.config import BrokerConfig
-    from penstock.model.intake import Intake
+    from penstock.model.intake import Intake, Single
     from penstock.model.message import MessageIds
     from penstock.server.services import Services
 
 Headers = Iterable[tuple[bytes, bytes]]
-Body = TypeVar("Body")
 Done = TypeVar("Done")
 RAW = b"application/octet-stream"
 HEADER_PREFIX = b"x-penstock-header-"
 _HERE_BYTES_MAX = 256 << 10
 RAW_OPTIONS = ("key", "priority", "delay", "deliver_at", "partition", "dedupe_id", "expires_in")
 
-_decode_one = msgspec.json.Decoder(NewMessage).decode
-_decode_many = msgspec.json.Decoder(NewMessages).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_message(body: bytes, query: bytes, headers: Headers) -> Message:
+def read_message(config: BrokerConfig, body: bytes, query: bytes, headers: Headers) -> Message:
     """The message of a request."""
-    return _raw_message(body, query, headers) if _is_raw(headers) else _read(_decode_one, body).message()
+    return _raw_message(body, query, headers) if _is_raw(headers) else decode_message(body, config)
 
 
-def read_goqueue_message(body: bytes, _query: bytes, _headers: Headers) -> Message:
+def read_goqueue_message(config: BrokerConfig, body: bytes, _query: bytes, _headers: Headers) -> Message:
     """The message of a request of GoQueue: its value is bytes as Go writes them, its key is text."""
-    return _read(_decode_one, body).message(value_encoding="base64")
+    return decode_message(body, config, value_encoding="base64")
 
 
 async def publish_one(
@@ -58,12 +56,17 @@ async def publish_one(
     body: bytes,
     query: bytes,
     headers: Headers,
-    read: Callable[[bytes, bytes, Headers], Message] = read_message,
+    read: Callable[[BrokerConfig, bytes, bytes, Headers], Message] = read_message,
 ) -> bytes:
     """Publish the message of a request; the reply, once it is durable."""
     principal.require(Scope.PUBLISH, topic)
-    message = await _do(services, body, partial(read, body, query, headers))
-    reply, commit = publish_message(services, principal, topic, message)
+    config, now_us = services.engine.config, services.engine.clock.wall_us()
+
+    def checked() -> tuple[int | None, Single]:
+        message = read(config, body, query, headers)
+        return message.partition, check_message(message, config, now_us)
+
+    reply, commit = publish_message(services, principal, topic, now_us, *await _do(services, body, checked))
     if commit is not None:
         if not commit.done:
             await services.commits.of(commit)
@@ -73,14 +76,11 @@ async def publish_one(
 
 
 def publish_message(
-    services: Services, principal: Principal, topic: str, message: Message
+    services: Services, principal: Principal, topic: str, now_us: int, partition: int | None, single: Single
 ) -> tuple[bytes, Commit | None]:
-    """Publish it; the reply, to be sent once the commit is done."""
-    principal.require(Scope.PUBLISH, topic)
+    """Publish what was checked, and what somebody may publish; the reply, to be sent once the commit is done."""
     engine = services.engine
-    now_us = engine.clock.wall_us()
-    single = check_message(message, engine.config, now_us)
-    identity, commit = engine.publish_single(topic, single, message.partition, now_us, name=principal.producer_name)
+    identity, commit = engine.publish_single(topic, single, partition, now_us, name=principal.producer_name)
     due_us = single.deliver_at_us
     place = (identity.topic, identity.partition, identity.offset)
     due_at = to_datetime(due_us) if due_us else None
@@ -112,9 +112,8 @@ async def _do(services: Services, body: bytes, work: Callable[[], Done]) -> Done
 
 
 def _read_batch(config: BrokerConfig, body: bytes, now_us: int) -> tuple[Intake, str | None, int | None]:
-    request = _read(_decode_many, body)
-    messages = [new.message(request.encoding) for new in request.messages]
-    return check_messages(messages, config, now_us), request.producer, request.sequence
+    messages, batch = decode_batch(body, config)
+    return check_messages(messages, config, now_us), batch.producer, batch.sequence
 
 
 def _write_results(batch: Batch, ids: MessageIds) -> bytes:
@@ -128,14 +127,6 @@ def _write_results(batch: Batch, ids: MessageIds) -> bytes:
             for place, priority, due_us in zip(places, priorities, batch.deliver_at, strict=True)
         ]
     return _encode(Results(results, len(results)))
-
-
-def _read(decode: Callable[[bytes], Body], body: bytes) -> Body:
-    """The body of a request, checked."""
-    try:
-        return decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the body: {error}") from error
 
 
 def _is_raw(headers: Headers) -> bool:

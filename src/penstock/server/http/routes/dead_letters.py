@@ -15,7 +15,7 @@ from penstock.broker.dead_letters import count_causes
 from penstock.model.letters import CauseReport, DeadLetter, RedriveReport
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import AsEncoded, Limit, Topic
 from penstock.server.operations import LETTERS_BYTES
@@ -137,6 +137,7 @@ async def dead_letter_causes(caller: Caller, topic: Topic) -> CauseReport:
     operation_class=body_of(Redrive, {"cause": "no milk", "dry_run": True}, {"ids": ["orders.dlq/0/7"]}),
     status_code=200,
     responses=errors(409, 507),
+    guards=permits(Scope.ADMIN),
 )
 async def redrive(caller: Caller, topic: Topic, data: JSONBody[Redrive]) -> RedriveReport:
     """Send dead letters back to the groups that gave them up, or as new messages to another topic.
@@ -163,6 +164,7 @@ async def redrive(caller: Caller, topic: Topic, data: JSONBody[Redrive]) -> Redr
     operation_class=body_of(Purge, {"ids": ["orders.dlq/0/7"]}),
     status_code=200,
     responses=errors(507),
+    guards=permits(Scope.ADMIN),
 )
 async def purge_dead_letters(caller: Caller, topic: Topic, data: JSONBody[Purge]) -> Purged:
     """Let dead letters go for good: those that are named, or all."""

@@ -16,7 +16,7 @@ from penstock.model.message import MessageId
 from penstock.model.schedules import DelayedMessage
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Moment, Seconds
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import Limit, Offset, Partition, Topic
 
@@ -99,6 +99,7 @@ async def cancel_delayed(caller: Caller, topic: Topic, partition: Partition, off
     "/topics/{topic:str}/delayed/{partition:int}/{offset:int}",
     operation_class=body_of(NewTime, {"delay": 3600}, {"deliver_at": "2026-12-24T18:00:00Z"}),
     responses=errors(409, 507),
+    guards=permits(Scope.PUBLISH),
 )
 async def reschedule_delayed(
     caller: Caller, topic: Topic, partition: Partition, offset: Offset, data: JSONBody[NewTime]

@@ -16,7 +16,7 @@ from penstock.model.errors import GroupInUse
 from penstock.model.info import GroupInfo
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Moment, Seconds
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.group_views import GroupView, MemberView, group_view, listed_view
 from penstock.server.http.parameters import Limit, MaybeTopic, Search, Skip
@@ -140,7 +140,7 @@ async def group_details(
     return GroupEverywhere(group, list(map(listed_view, found)), total)
 
 
-@post("/groups", operation_class=body_of(NewGroup, _NEW), responses=errors(409, 507))
+@post("/groups", operation_class=body_of(NewGroup, _NEW), responses=errors(409, 507), guards=permits(Scope.CONSUME))
 async def create_group(caller: Caller, data: JSONBody[NewGroup]) -> GroupView:
     """Make a group before its first consumer comes, with settings of its own; the topic is made if it is new."""
     info: GroupInfo = await caller.call(
@@ -178,6 +178,7 @@ async def delete_group(caller: Caller, group: Group, topic: OneTopic = None) -> 
     status_code=200,
     operation_class=body_of(Seek, *_SEEKS),
     responses=errors(409, 507),
+    guards=permits(Scope.CONSUME),
 )
 async def seek_group(caller: Caller, group: Group, data: JSONBody[Seek]) -> GroupView:
     """Move a group to an offset, a time, the beginning or the end; what is leased is taken back."""
@@ -196,6 +197,7 @@ async def group_offsets(caller: Caller, group: Group, topic: OneTopic = None) ->
     status_code=200,
     operation_class=body_of(NewOffsets, _OFFSETS),
     responses=errors(409, 507),
+    guards=permits(Scope.CONSUME),
 )
 async def commit_offsets(caller: Caller, group: Group, data: JSONBody[NewOffsets]) -> GroupOffsets:
     """Say how far a group is, durably: what is before is done, what is behind is to be done.

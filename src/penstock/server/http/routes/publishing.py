@@ -12,6 +12,7 @@ from litestar.enums import MediaType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Operation
 
+from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import NewMessage, NewMessages, Published, Results
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors, json_body, query_of
@@ -95,6 +96,7 @@ async def publish_goqueue_message(request: Request[Any, Any, Any], caller: Calle
 async def _publish(
     publish: Callable[..., Awaitable[bytes]], request: Request[Any, Any, Any], caller: Caller, topic: str
 ) -> Response[bytes]:
+    caller.require(Scope.PUBLISH, topic)  # before the body is read
     query, headers = request.scope["query_string"], request.scope["headers"]
     reply = await publish(caller.services, caller.principal, topic, await request.body(), query, headers)
     return Response(reply, media_type=MediaType.JSON)

@@ -15,7 +15,7 @@ from penstock.model.message import MessageId
 from penstock.segments.window import Window
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import MessageView, Moment, decode_base64, view_of
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import (
     AsEncoded,
@@ -159,6 +159,7 @@ async def one_message(
     status_code=200,
     operation_class=body_of(Replay, _REPLAY),
     responses=errors(409, 507),
+    guards=permits(Scope.CONSUME),
 )
 async def replay_messages(caller: Caller, topic: Topic, data: JSONBody[Replay]) -> Replayed:
     """Make a fresh group that gets a part of the past once more, acked and archived messages too.

@@ -17,7 +17,7 @@ from penstock.model.errors import LeaseLost
 from penstock.model.units import to_datetime
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, MessageView, Moment, Seconds, view_fields
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import errors
 from penstock.server.http.failures import Problem, encode, problem_of
 from penstock.server.http.members import Member
@@ -177,31 +177,31 @@ async def _settled(caller: Caller, wanted: Handles) -> Response[Any]:
 _SETTLED = {**errors(409, 410), 200: ResponseSpec(Settled, description="It is durable.", generate_examples=False)}
 
 
-@post("/messages/ack", status_code=200, responses=_SETTLED, tags=["consuming"])
+@post("/messages/ack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
 async def ack_messages(caller: Caller, data: JSONBody[Ack]) -> Response[Any]:
     """They are done: they never come again to this group."""
     return await _settled(caller, data)
 
 
-@post("/messages/nack", status_code=200, responses=_SETTLED, tags=["consuming"])
+@post("/messages/nack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
 async def nack_messages(caller: Caller, data: JSONBody[Nack]) -> Response[Any]:
     """They could not be processed: another try later, or the dead letters after too many."""
     return await _settled(caller, data)
 
 
-@post("/messages/release", status_code=200, responses=_SETTLED, tags=["consuming"])
+@post("/messages/release", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
 async def release_messages(caller: Caller, data: JSONBody[Release]) -> Response[Any]:
     """Give them back at once, through no fault of theirs."""
     return await _settled(caller, data)
 
 
-@post("/messages/reject", status_code=200, responses=_SETTLED, tags=["consuming"])
+@post("/messages/reject", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
 async def reject_messages(caller: Caller, data: JSONBody[Reject]) -> Response[Any]:
     """They can never be processed: to the dead letters now."""
     return await _settled(caller, data)
 
 
-@post("/messages/visibility", status_code=200, responses=_SETTLED, tags=["consuming"])
+@post("/messages/visibility", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
 async def extend_messages(caller: Caller, data: JSONBody[Extend]) -> Response[Any]:
     """They take longer: hold them for so long from now."""
     return await _settled(caller, data)
@@ -210,7 +210,9 @@ async def extend_messages(caller: Caller, data: JSONBody[Extend]) -> Response[An
 # Members of groups.
 
 
-@post("/groups/{group:str}/join", status_code=200, responses=errors(409), tags=["groups"])
+@post(
+    "/groups/{group:str}/join", status_code=200, responses=errors(409), tags=["groups"], guards=permits(Scope.CONSUME)
+)
 async def join_group(caller: Caller, group: GroupName, data: JSONBody[Join]) -> Joined:
     """Join a group, to poll for it; a member that is not heard of for its session timeout is forgotten."""
     for topic in data.topics:
@@ -235,7 +237,9 @@ def _joined(member: Member) -> Joined:
     )
 
 
-@post("/groups/{group:str}/heartbeat", status_code=200, responses=errors(), tags=["groups"])
+@post(
+    "/groups/{group:str}/heartbeat", status_code=200, responses=errors(), tags=["groups"], guards=permits(Scope.CONSUME)
+)
 async def heartbeat(caller: Caller, group: GroupName, data: JSONBody[MemberId]) -> Joined:
     """Say that a member is alive, during long work; what it is assigned now."""
     member = _member(caller, group, data.member_id)
@@ -243,7 +247,7 @@ async def heartbeat(caller: Caller, group: GroupName, data: JSONBody[MemberId]) 
     return _joined(member)
 
 
-@post("/groups/{group:str}/leave", status_code=204, responses=errors(), tags=["groups"])
+@post("/groups/{group:str}/leave", status_code=204, responses=errors(), guards=permits(Scope.CONSUME), tags=["groups"])
 async def leave_group(caller: Caller, group: GroupName, data: JSONBody[MemberId]) -> None:
     """Leave a group, and give back what is held."""
     await caller.members.leave(_member(caller, group, data.member_id))

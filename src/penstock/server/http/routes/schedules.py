@@ -11,8 +11,9 @@ from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
 from penstock.model.schedules import Schedule
+from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, Priority, Seconds, as_text, decode_base64
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 
 _EXAMPLE = {"cron": "0 7 * * 1-5", "zone": "Europe/Vienna", "topic": "reports", "value": "daily"}
@@ -82,7 +83,12 @@ async def list_schedules(caller: Caller) -> Schedules:
     return Schedules([ScheduleView.of(schedule) for schedule in await caller.call("schedules")])
 
 
-@put("/schedules/{name:str}", operation_class=body_of(NewSchedule, _EXAMPLE), responses=errors(507))
+@put(
+    "/schedules/{name:str}",
+    operation_class=body_of(NewSchedule, _EXAMPLE),
+    responses=errors(507),
+    guards=permits(Scope.PUBLISH),
+)
 async def put_schedule(caller: Caller, name: Name, data: JSONBody[NewSchedule]) -> ScheduleView:
     """Make a schedule, or put another one in the place of the one that has this name.
 

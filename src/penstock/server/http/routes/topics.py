@@ -12,7 +12,7 @@ from litestar.params import JSONBody, Parameter
 from penstock.broker.listing import ListedTopic, list_topics, show_topic
 from penstock.model.info import TopicInfo
 from penstock.server.access.principal import Scope
-from penstock.server.http.caller import Caller
+from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.group_views import GroupView, listed_view
 from penstock.server.http.parameters import Limit, Search, Skip, Topic
@@ -97,7 +97,7 @@ async def topics(
     return await services.workers.run(work)
 
 
-@post("/topics", operation_class=body_of(NewTopic, _NEW), responses=errors(409, 507))
+@post("/topics", operation_class=body_of(NewTopic, _NEW), responses=errors(409, 507), guards=permits(Scope.ADMIN))
 async def create_topic(caller: Caller, data: JSONBody[NewTopic]) -> TopicView:
     """Make a topic.
 
@@ -126,7 +126,12 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
     return await caller.services.workers.run(work)
 
 
-@patch("/topics/{topic:str}", operation_class=body_of(TopicOptions, _CHANGES), responses=errors(507))
+@patch(
+    "/topics/{topic:str}",
+    operation_class=body_of(TopicOptions, _CHANGES),
+    responses=errors(507),
+    guards=permits(Scope.ADMIN),
+)
 async def change_topic(caller: Caller, topic: Topic, data: JSONBody[TopicOptions]) -> TopicView:
     """Change options of a topic; those that are left out stay. `partitions` and `order` cannot be changed."""
     services, principal = caller.services, caller.principal
