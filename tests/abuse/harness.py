@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+from penstock.model.bounds import MEMORY_FACTOR
 from penstock.protocol.frames import Command
 from penstock.server.access.tokens import TokenFile
 from tests.server.harness import PATIENCE_S, Child, Raw, free_port, publishing_lightly
@@ -26,7 +27,6 @@ from tests.server.harness import PATIENCE_S, Child, Raw, free_port, publishing_l
 STALL_S = 0.25
 STANDSTILL_S = 5.0
 """A wait so long is the server's fault even if it did no work: it waits for something on its loop."""
-MEMORY_FACTOR = 16
 MEMORY_BYTES = 48 << 20
 """What a server may take beside: threads that begin, what the allocator keeps, the well-behaved client."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

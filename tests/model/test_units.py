@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.units import (
     TIME_US_MAX,
@@ -79,7 +80,7 @@ def test_a_duration_written_out_unit_by_unit_means_the_same_as_its_timedelta(spa
 def test_what_is_not_a_duration_is_refused_with_what_is_allowed(written: object) -> None:
     with pytest.raises(InvalidArgument) as refused:
         parse_duration(written)
-    assert repr(written) in str(refused.value)
+    assert shown(written) in str(refused.value)
     assert "give seconds, a timedelta, or text such as '250ms', '30s', '1h30m', '7d'" in str(refused.value)
 
 
@@ -121,7 +122,7 @@ def test_a_whole_number_of_bytes_means_the_same_as_text_and_as_a_number(count: i
 def test_what_is_not_a_size_is_refused_with_what_is_allowed(written: object) -> None:
     with pytest.raises(InvalidArgument) as refused:
         parse_size(written)
-    assert repr(written) in str(refused.value)
+    assert shown(written) in str(refused.value)
     assert "give bytes, or text such as '64KiB', '16MiB', '10GB'" in str(refused.value)
 
 
@@ -213,7 +214,7 @@ def test_every_stored_time_goes_to_a_datetime_and_to_text_and_back_to_the_micros
 def test_what_is_not_a_point_in_time_is_refused_with_what_is_allowed(written: object) -> None:
     with pytest.raises(InvalidArgument) as refused:
         parse_time_us(written)
-    assert repr(written) in str(refused.value)
+    assert shown(written) in str(refused.value)
     assert "a datetime with a time zone, seconds since 1970" in str(refused.value)
     assert "2026-01-31T12:00:00Z" in str(refused.value)
 

@@ -10,6 +10,7 @@ from penstock.broker import dead_letters, delays, groups, info, replay, tracing
 from penstock.broker.engine import Engine
 from penstock.broker.interrupts import Uninterrupted
 from penstock.delivery.settings import GroupSettings
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupInUse, InvalidArgument
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
@@ -51,7 +52,7 @@ class Administration:
         )
         with Uninterrupted():
             if (topic, group) in groups.list_groups(self.engine, None):
-                raise GroupInUse(f"{topic} has a group {group!r} already")
+                raise GroupInUse(f"{topic} has a group {shown(group)} already")
             self.engine.deliveries.open_group(topic, group, start, settings)
             return groups.show_group(self.engine, topic, group)
 
@@ -225,7 +226,7 @@ class Administration:
             with Uninterrupted():
                 return replay.replay_to_group(*place, to, filter, check_rate(rate))
         if not callable(to):
-            raise InvalidArgument(f"{to!r} is not the name of a group and not a function")
+            raise InvalidArgument(f"{shown(to)} is not the name of a group and not a function")
         return replay.replay_to_function(*place, to, filter, check_rate(rate))
 
     def trace(self, identity: MessageId | str) -> Trace:

@@ -18,6 +18,7 @@ from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.batch import select
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, PenstockError
 from penstock.model.message import MessageId
 from penstock.model.names import check_group_name
@@ -59,9 +60,9 @@ class Consuming(Generic[Message]):
         self._owner = owner
         names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
         if not names or len({check_open_topic(name) for name in names}) < len(names):
-            raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
+            raise InvalidArgument(f"{shown(topics)} is not a topic or a list of different topics")
         if mode not in ("shared", "assigned"):
-            raise InvalidArgument(f"{mode!r} is not a mode: give 'shared' or 'assigned'")
+            raise InvalidArgument(f"{shown(mode)} is not a mode: give 'shared' or 'assigned'")
         check_group_name(group)
         self.group = group
         self.name = self._deliveries.new_consumer_name() if name is None else check_group_name(name, "consumer")
@@ -403,13 +404,13 @@ def _rows(messages: Iterable[Message]) -> list[Message]:
     try:
         return list(messages)
     except TypeError as error:
-        raise InvalidArgument(f"{messages!r:.80} is not a list of messages") from error
+        raise InvalidArgument(f"{shown(messages)} is not a list of messages") from error
 
 
 def _check_reason(reason: object) -> str:
     if not isinstance(reason, str) or not reason.strip():
-        raise InvalidArgument(f"{reason!r} is not a reason: say in a few words what went wrong")
-    return reason.encode(errors="replace").decode()[:1000]
+        raise InvalidArgument(f"{shown(reason)} is not a reason: say in a few words what went wrong")
+    return reason[:1000].encode(errors="replace").decode()
 
 
 _offset = attrgetter("offset")

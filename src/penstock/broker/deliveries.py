@@ -22,6 +22,7 @@ from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
 from penstock.model.schedules import check_open_topic
@@ -103,7 +104,7 @@ class Deliveries:
                 self._create(delivery.topic, group, offsets, [settings or GroupSettings()] * len(offsets))
             elif known.settings.checkpoint:
                 raise GroupInUse(
-                    f"the group {group!r} of {topic_name} shows how far a reader is that keeps its own position "
+                    f"the group {shown(group)} of {topic_name} shows how far a reader is that keeps its own position "
                     "(a checkpoint group): consumers need a group of another name, and only the reader moves it"
                 )
             with self._engine.lock:
@@ -148,7 +149,7 @@ class Deliveries:
         with self._attach_lock:
             with self._engine.lock:
                 if group in delivery.topic.partitions[0].delivery_state().groups:
-                    raise GroupInUse(f"the group {group!r} of {topic_name} exists: a replay needs a fresh one")
+                    raise GroupInUse(f"the group {shown(group)} of {topic_name} exists: a replay needs a fresh one")
             self._show_archive(delivery)
             settings = [GroupSettings(until=end, rate=rate, archived=True) for _, end in windows]
             self._create(delivery.topic, group, [start for start, _ in windows], settings, left_out)
@@ -179,7 +180,9 @@ class Deliveries:
         try:
             time_us = parse_time_us(start)
         except InvalidArgument as error:
-            raise InvalidArgument(f"{start!r} is not a start: give 'earliest', 'latest' or a point in time") from error
+            raise InvalidArgument(
+                f"{shown(start)} is not a start: give 'earliest', 'latest' or a point in time"
+            ) from error
         return [max(LogReader(self._engine, log).first_at(time_us), first_offset(log)) for log in logs]
 
     def find_group(self, topic_name: str, group: str) -> TopicDelivery:
@@ -192,7 +195,7 @@ class Deliveries:
         """What a group that exists was told when it was made; under the state lock."""
         known = topic.partitions[0].delivery_state().groups.get(group) if isinstance(group, str) else None
         if known is None:
-            raise GroupNotFound(f"{topic.name} has no group {group!r}")
+            raise GroupNotFound(f"{topic.name} has no group {shown(group)}")
         return known.settings
 
     def seek(self, topic_name: str, group: str, offsets: dict[int, int]) -> None:
@@ -228,7 +231,7 @@ class Deliveries:
         with self._engine.lock:
             if not self.settings_of(topic, group).checkpoint:
                 raise GroupInUse(
-                    f"the group {group!r} of {topic.name} is for consumers, which move it themselves: "
+                    f"the group {shown(group)} of {topic.name} is for consumers, which move it themselves: "
                     "a reader that keeps its own position needs a group of another name"
                 )
             starts = {number: topic.partitions[number].delivery_state().groups[group].start for number in positions}
@@ -252,7 +255,7 @@ class Deliveries:
                 desk = delivery.desk(group)
                 if desk.seats:
                     names = ", ".join(sorted(desk.seats))
-                    raise GroupInUse(f"the group {group!r} of {topic_name} has consumers: {names}")
+                    raise GroupInUse(f"the group {shown(group)} of {topic_name} has consumers: {names}")
                 commit = self._engine.log_events(topic, events)
                 desk.deleting = True
         self._engine.journal.wait(commit)

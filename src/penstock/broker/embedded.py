@@ -21,6 +21,7 @@ from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain, trim
 from penstock.broker.segment_process import SegmentProcess
 from penstock.broker.topics import Log
+from penstock.model.bounds import shown
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import BrokerClosed, InvalidArgument
@@ -325,7 +326,7 @@ def open_broker(
 
 def _window(offset: int | None, from_time: Time | None, to_time: Time | None) -> Window:
     if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
-        raise InvalidArgument(f"{offset!r} is not an offset: they are whole numbers from 0")
+        raise InvalidArgument(f"{shown(offset)} is not an offset: they are whole numbers from 0")
     window = Window(start=offset or 0)
     if from_time is not None:
         window.from_us = parse_time_us(from_time)

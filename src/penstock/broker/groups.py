@@ -10,10 +10,11 @@ from penstock.broker.reading import LogReader
 from penstock.broker.routing import check_partition
 from penstock.broker.topics import Topic, first_offset
 from penstock.delivery.progress import Progress, Tally
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.info import GroupInfo, MemberInfo
 from penstock.model.names import check_group_name
-from penstock.model.units import Time, parse_time_us
+from penstock.model.units import Time, parse_digits, parse_time_us
 from penstock.segments.window import Window
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def seek_group(engine: Engine, topic_name: str, name: str, to: str | int | Time,
     delivery = engine.deliveries.find_group(topic_name, name)
     topic = delivery.topic
     if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(topic.partitions)):
-        raise InvalidArgument(f"{topic_name} has no partition {partition!r}: it has 0 to {len(topic.partitions) - 1}")
+        raise InvalidArgument(
+            f"{topic_name} has no partition {shown(partition)}: it has 0 to {len(topic.partitions) - 1}"
+        )
     chosen = range(len(topic.partitions)) if partition is None else [partition]
     engine.deliveries.seek(topic_name, name, {number: _target(engine, topic, number, to) for number in chosen})
 
@@ -97,15 +100,15 @@ def positions_of(positions: object) -> dict[int, int]:
     """Offsets by partition; the partitions may be written as text, as in JSON."""
     if not isinstance(positions, Mapping):
         raise InvalidArgument(
-            f"{positions!r:.80} is not a mapping of partitions to offsets, such as {{0: 1500, 1: 1498}}"
+            f"{shown(positions)} is not a mapping of partitions to offsets, such as {{0: 1500, 1: 1498}}"
         )
     found: dict[int, int] = {}
     for partition, offset in positions.items():
-        is_text = isinstance(partition, str) and partition.isascii() and partition.isdigit()
-        number = int(partition) if is_text else partition
+        number = parse_digits(partition) if isinstance(partition, str) else partition
+        number = partition if number is None else number
         for value, what in ((number, "a partition"), (offset, "an offset")):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise InvalidArgument(f"{value!r:.80} is not {what}: they are whole numbers from 0")
+                raise InvalidArgument(f"{shown(value)} is not {what}: they are whole numbers from 0")
         found[number] = offset
     return found
 
@@ -126,7 +129,7 @@ def _target(engine: Engine, topic: Topic, number: int, to: str | int | Time) -> 
         time_us = parse_time_us(to)
     except InvalidArgument as error:
         raise InvalidArgument(
-            f"{to!r} is not a position: give an offset, a point in time, 'earliest' or 'latest'"
+            f"{shown(to)} is not a position: give an offset, a point in time, 'earliest' or 'latest'"
         ) from error
     return max(first, LogReader(engine, log).first_at(time_us))
 

@@ -17,6 +17,7 @@ from penstock.broker.info import topic_info
 from penstock.broker.standings import Standings
 from penstock.broker.topics import Topic
 from penstock.delivery.offsets import Offsets
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
 
@@ -125,7 +126,7 @@ def show_everywhere(
     """A group in its topics, a page of them or all, and in how many it is."""
     pairs = sorted(pair for pair in _group_names(engine, sees, None) if pair[1] == group)
     if not pairs:
-        raise GroupNotFound(f"no topic has a group {group!r:.80}")
+        raise GroupNotFound(f"no topic has a group {shown(group)}")
     return _groups_of(engine, pairs[skip : None if limit is None else skip + limit]), len(pairs)
 
 
@@ -135,7 +136,7 @@ def show_listed(engine: Engine, topic_name: str, group: str) -> ListedGroup:
         engine.topic(topic_name)
     found = _groups_of(engine, [(topic_name, group)])
     if not found:
-        raise GroupNotFound(f"{topic_name} has no group {group!r:.80}")
+        raise GroupNotFound(f"{topic_name} has no group {shown(group)}")
     return found[0]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.reading import LogReader
 from penstock.delivery.offsets import Offsets, from_range
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.names import check_group_name
@@ -33,7 +34,7 @@ def replay_window(
         window.to_us = parse_time_us(to_time)
     for name, offset in (("from_offset", from_offset), ("to_offset", to_offset)):
         if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
-            raise InvalidArgument(f"{name}: {offset!r} is not an offset: they are whole numbers from 0")
+            raise InvalidArgument(f"{name}: {shown(offset)} is not an offset: they are whole numbers from 0")
     if from_offset is not None:
         window.start = from_offset
     if to_offset is not None:
@@ -116,7 +117,7 @@ def _readers(engine: Engine, topic_name: str, partition: int | None) -> list[tup
         topic = engine.topic(topic_name)
         count = len(topic.partitions)
         if partition is not None and not (isinstance(partition, int) and 0 <= partition < count):
-            raise InvalidArgument(f"{topic_name} has no partition {partition!r}: it has 0 to {count - 1}")
+            raise InvalidArgument(f"{topic_name} has no partition {shown(partition)}: it has 0 to {count - 1}")
         chosen = range(count) if partition is None else [partition]
         return [
             (number, LogReader(engine, topic.partitions[number].messages, include_deleted=True)) for number in chosen

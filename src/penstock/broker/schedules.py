@@ -18,6 +18,7 @@ from penstock.broker.reading import LogReader
 from penstock.delivery.cron import Cron
 from penstock.delivery.offsets import Offsets, written
 from penstock.model.batch import Batch
+from penstock.model.bounds import shown
 from penstock.model.config import GIB, BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument, PenstockError, ScheduleNotFound
 from penstock.model.events import Event, EventKind
@@ -228,7 +229,7 @@ class Schedules:
     def _find(self, name: str) -> Schedule:
         found = self._known.get(name) if isinstance(name, str) else None
         if found is None:
-            raise ScheduleNotFound(f"there is no schedule {name!r}")
+            raise ScheduleNotFound(f"there is no schedule {shown(name)}")
         return found[0]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.reading import LogReader, as_rescheduled, to_messages
 from penstock.broker.topics import Log, first_offset
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
 from penstock.model.message import MessageId, StoredMessage
 from penstock.segments.window import OFFSET_MAX, Rows, Window
@@ -38,7 +39,7 @@ class Place(NamedTuple):
         """A place as it was told before."""
         parts = text.split("-") if len(text) < 50 else []
         if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-            raise InvalidArgument(f"{text!r:.80} is not a cursor: give the one of the page before, as it is")
+            raise InvalidArgument(f"{shown(text)} is not a cursor: give the one of the page before, as it is")
         return cls(int(parts[0]), int(parts[1]))
 
 

@@ -22,6 +22,7 @@ from penstock.broker.recovery import Recovered, recover
 from penstock.broker.segmenting import arrow_of_blocks, journal_opened
 from penstock.broker.topics import BlockRef, Log, Topic
 from penstock.journal.files import JournalFiles
+from penstock.model.bounds import shown
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.info import RecoveryReport, TopicInfo
@@ -78,7 +79,7 @@ class Snapshot:
     def log(self, topic: str, partition: int, table: str = "messages") -> Log:
         """The messages or the events of a partition, which may be none."""
         if table not in TABLES:
-            raise InvalidArgument(f"{table!r} is not a table: there are {' and '.join(TABLES)}")
+            raise InvalidArgument(f"{shown(table)} is not a table: there are {' and '.join(TABLES)}")
         found = self.catalog.topic(topic).partition(partition)
         return found.messages if table == "messages" else found.event_log(0)
 

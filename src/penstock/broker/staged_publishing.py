@@ -29,6 +29,7 @@ from penstock.broker.blocks import StagedBlock, StagedRecord, forget_staged, kee
 from penstock.broker.stage_files import FIRST, SealedFile, name_of
 from penstock.broker.staging import Staging, check_stage_names
 from penstock.model.batch import Batch
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, StageNotFound
 from penstock.model.intake import Intake, check_producer, set_producer_name
 from penstock.model.producers import name_of_producer
@@ -136,11 +137,11 @@ class StagedPublishing(Staging):
             for name in names:
                 stage = self._stages.get(name)
                 if stage is None:
-                    raise StageNotFound(f"there is no stage {name!r}, or not any more: nothing was published")
+                    raise StageNotFound(f"there is no stage {shown(name)}, or not any more: nothing was published")
                 stage.check_kept()
                 if not stage.sealed or stage.claimed:
                     why = "is being published already" if stage.claimed else "is not sealed"
-                    raise InvalidArgument(f"the stage {name!r} {why}: nothing was published")
+                    raise InvalidArgument(f"the stage {shown(name)} {why}: nothing was published")
             for name in names:
                 self._stages[name].claimed = True
             return tuple(self._stages[name].file for name in names)

@@ -28,6 +28,7 @@ from penstock.broker.stage_files import (
     new_file,
     path_of,
 )
+from penstock.model.bounds import shown
 from penstock.model.errors import (
     BrokerClosed,
     DiskFull,
@@ -156,7 +157,7 @@ class Staging:
                     "was staged before is not there any more; stage it again under another name"
                 )
             if stage is not None and writer not in stage.writers and len(stage.writers) >= _WRITERS_MAX:
-                raise Overloaded(f"the stage {name!r} has {_WRITERS_MAX} writers already")
+                raise Overloaded(f"the stage {shown(name)} has {_WRITERS_MAX} writers already")
             return number < done
 
     def _stage_to_fill(self, name: str) -> Stage:
@@ -164,7 +165,7 @@ class Staging:
         stage = self._stages.get(name) or self._new_stage(name)
         stage.check_kept()
         if stage.sealed or stage.sealing:
-            raise InvalidArgument(f"the stage {name!r} is sealed: it takes no more")
+            raise InvalidArgument(f"the stage {shown(name)} is sealed: it takes no more")
         stage.touched_s = self._engine.clock.monotonic_s()
         return stage
 
@@ -231,7 +232,7 @@ class Staging:
             with self._changed:
                 stage = self._stages.get(name)
                 if stage is None and staged:
-                    raise StageNotFound(f"there is no stage {name!r} any more: stage again under another name")
+                    raise StageNotFound(f"there is no stage {shown(name)} any more: stage again under another name")
                 stage = stage or self._new_stage(name)
                 while stage.sealing:
                     self._changed.wait()
@@ -368,7 +369,7 @@ class Staging:
 def check_stage_names(names: object) -> list[str]:
     """The names of stages, each of them once."""
     if isinstance(names, str | bytes) or not isinstance(names, Sequence):
-        raise InvalidArgument(f"{names!r:.80} is not a list of the names of stages")
+        raise InvalidArgument(f"{shown(names)} is not a list of the names of stages")
     checked = [check_stage_name(name) for name in names]
     if len(set(checked)) < len(checked):
         raise InvalidArgument("a stage is named twice")

@@ -18,6 +18,7 @@ from penstock.delivery.index import PartitionIndex
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
+from penstock.model.bounds import shown
 from penstock.model.config import TopicConfig
 from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, LeaseLost, TopicNotFound
 from penstock.model.events import Event, EventKind
@@ -98,7 +99,7 @@ class TopicDelivery:
         if desk is None:
             states = [partition.delivery_state() for partition in self.topic.partitions]
             if any(name not in state.groups for state in states):
-                raise GroupNotFound(f"{self.topic.name} has no group {name!r}")
+                raise GroupNotFound(f"{self.topic.name} has no group {shown(name)}")
             progress = [state.groups[name] for state in states]
             settings = progress[0].settings
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]

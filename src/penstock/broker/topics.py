@@ -20,6 +20,7 @@ from penstock.broker.memory import DedupeWindow, ProducerHistories
 from penstock.delivery.index import PartitionIndex
 from penstock.delivery.partition import PartitionState
 from penstock.journal.files import JournalFile
+from penstock.model.bounds import shown
 from penstock.model.config import TopicConfig
 from penstock.model.errors import TopicNotFound
 from penstock.model.events import Event, EventKind
@@ -346,7 +347,7 @@ class Topic:
     def partition(self, number: int) -> Partition:
         """One partition by its number."""
         if not (isinstance(number, int) and 0 <= number < len(self.partitions)):
-            raise TopicNotFound(f"{self.name} has no partition {number!r}: it has 0 to {len(self.partitions) - 1}")
+            raise TopicNotFound(f"{self.name} has no partition {shown(number)}: it has 0 to {len(self.partitions) - 1}")
         return self.partitions[number]
 
     def partition_of_key(self, key: bytes) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.reading import LogReader
 from penstock.broker.topics import Log, Partition, first_offset
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId
@@ -64,7 +65,7 @@ class Mark(NamedTuple):
         """A mark as it was told before."""
         parts = text.split("/") if len(text) < 300 else []
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in (parts[0], *parts[2:])):
-            raise InvalidArgument(f"{text!r:.80} is not a cursor: give the one of the page before, as it is")
+            raise InvalidArgument(f"{shown(text)} is not a cursor: give the one of the page before, as it is")
         return cls(int(parts[0]), parts[1], int(parts[2]), int(parts[3]))
 
 

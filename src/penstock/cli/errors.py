@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import NamedTuple
 
 import typer
 
 from penstock.cli.terminal import ERROR, NOTE, echo
+from penstock.model.bounds import nearest
 
 REFUSED = 1
 USAGE = 2
@@ -85,7 +85,7 @@ def explain_mistake(error: Exception) -> Told:
     context = getattr(error, "ctx", None)
     hint = f"`{context.command_path if context is not None else 'penstock'} --help`"
     if possible:
-        near = difflib.get_close_matches(getattr(error, "option_name", ""), possible, n=1) or sorted(possible)
+        near = nearest(getattr(error, "option_name", ""), possible) or sorted(possible)
         hint = f"did you mean {near[0]}? See {hint}"
     return Told(text.rstrip("."), hint, getattr(error, "exit_code", USAGE))
 

@@ -12,6 +12,7 @@ from penstock.cli.output import Format, FormatOption, new_table, show, show_dura
 from penstock.cli.parameters import GroupArgument, TopicArgument
 from penstock.cli.target import Target, targeted
 from penstock.cli.values import parse_moment
+from penstock.model.units import parse_digits
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -158,6 +159,5 @@ def _show_group(group: GroupInfo, output: Format) -> None:
 def _position(text: str) -> int | float | str:
     if text in ("earliest", "latest"):
         return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    return parse_moment(text)
+    number = parse_digits(text)
+    return parse_moment(text) if number is None else number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import os
@@ -17,6 +16,7 @@ import typer
 
 from penstock.cli.errors import CommandError
 from penstock.cli.lazy import COMMAND
+from penstock.model.bounds import nearest
 
 if TYPE_CHECKING:
     from penstock import Broker
@@ -179,6 +179,6 @@ def _suggest_topic(broker: Broker, error: Exception) -> None:
     """Say which topic may have been meant, if that can be found out."""
     asked = _QUOTED.search(str(error))
     with contextlib.suppress(Exception):
-        near = difflib.get_close_matches(asked[1] if asked else "", [topic.name for topic in broker.topics()], n=1)
+        near = nearest(asked[1] if asked else "", [topic.name for topic in broker.topics()])
         if near:
             error.add_note(f"did you mean {near[0]}?")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from penstock.model.bounds import TEXT_MAX, shown
 from penstock.model.errors import InvalidArgument
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -57,11 +58,11 @@ def parse_moment(text: str | None) -> float | str | None:
     if len(words) == 2 and words[1] == "ago":
         return max(0.0, time.time() - parse_duration(words[0]))
     try:
-        moment: float | str = float(text) if text.replace(".", "", 1).isdigit() else text
+        moment: float | str = _seconds(text)
         parse_time_us(moment)
     except InvalidArgument:
         raise InvalidArgument(
-            f"{text!r} is not a point in time: write ISO 8601 with a zone (2026-01-31T12:00:00Z), a date, seconds "
+            f"{shown(text)} is not a point in time: write ISO 8601 with a zone (2026-01-31T12:00:00Z), a date, seconds "
             "since 1970, now, or a duration ago ('15m ago')"
         ) from None
     return moment
@@ -75,13 +76,18 @@ def parse_end(text: str) -> float | str:
     return parse_time_us(text) / 1_000_000 + _DAY_S if _DATE.fullmatch(text) else moment
 
 
+def _seconds(text: str) -> float | str:
+    """A plain number; anything else as it is."""
+    return float(text) if len(text) <= TEXT_MAX and text.replace(".", "", 1).isdigit() else text
+
+
 def parse_length(text: str | None) -> float | None:
     """A duration such as `30s` or `1h30m`; plain numbers are seconds."""
     from penstock.model.units import parse_duration
 
     if text is None:
         return None
-    return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+    return parse_duration(_seconds(text))
 
 
 def parse_topic_options(given: Sequence[str]) -> dict[str, Any]:
@@ -130,4 +136,7 @@ def _meanings(text: str) -> Iterator[object]:
 
 
 def _number(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() else text
+    from penstock.model.units import parse_digits
+
+    number = parse_digits(text)
+    return text if number is None else number

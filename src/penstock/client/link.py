@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.client.connection import Connection
 from penstock.client.tls import TlsFailed, explain_tls
+from penstock.model.bounds import shown
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import (
     BrokerClosed,
@@ -27,7 +28,7 @@ from penstock.model.errors import (
     RequestTimeout,
     Unauthenticated,
 )
-from penstock.model.units import format_size
+from penstock.model.units import format_size, parse_digits
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import CORRELATION_MAX, ERROR, VERSION, Command, frame
 from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_welcome, encode
@@ -35,6 +36,7 @@ from penstock.version import __version__
 
 _log = logging.getLogger("penstock.client")
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
+_HOST_MAX = 255  # characters of a name, as DNS has it
 _SWEEP_S = 0.25
 _jitter = random.Random()  # of its own: the numbers that a program gets from its seed are not ours to take
 
@@ -382,9 +384,10 @@ def parse_address(address: str) -> tuple[str, int]:
     if isinstance(address, str) and (not separator or address.endswith("]")):
         host, port = address, "9000"
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    if not port.isdigit() or not 0 < int(port) < 65536 or any(letter in host for letter in "/ @"):
-        raise InvalidArgument(f"{address!r} is not the address of a server: give 'host:9000'")
-    return host, int(port)
+    number = parse_digits(port)
+    if number is None or not 0 < number < 65536 or len(host) > _HOST_MAX or any(letter in host for letter in "/ @"):
+        raise InvalidArgument(f"{shown(address)} is not the address of a server: give 'host:9000'")
+    return host, number
 
 
 def _name(command: int) -> str:

@@ -16,7 +16,6 @@ As in every cron, where both days are given either may match; where one of them 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import zoneinfo
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
+from penstock.model.bounds import nearest, shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.units import parse_time_us, to_datetime
 
@@ -52,6 +52,7 @@ _ALLOWED: Final = (
     f"'0 9 * * MON-FRI', or one of {', '.join(NICKNAMES)}"
 )
 _TEXT_MAX: Final = 500
+_ZONE_MAX: Final = 64
 _SHOWN: Final = 60  # how much of a wrong text an error repeats
 _ANY_START: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - whether an expression ever fires is the same in every zone
 
@@ -70,7 +71,7 @@ class Cron:
     def parse(cls, expression: object, zone: object = "UTC") -> Cron:
         """Check both; an expression that would never fire is refused too."""
         if not isinstance(expression, str) or len(expression) > _TEXT_MAX:
-            raise InvalidArgument(f"{str(expression)[:_SHOWN]!r} is not a cron expression: {_ALLOWED}")
+            raise InvalidArgument(f"{shown(expression, _SHOWN)} is not a cron expression: {_ALLOWED}")
         text = " ".join(expression.split())
         if text.startswith("@"):
             text = text.lower()
@@ -128,11 +129,11 @@ def _parse_zone(zone: object) -> str:
     if zone == "UTC":
         return "UTC"
     names = _zone_names()
-    text = str(zone)
-    if isinstance(zone, str) and names.get(text.lower()) == text:
+    text = zone if isinstance(zone, str) and len(zone) <= _ZONE_MAX else ""
+    if text and names.get(text.lower()) == text:
         return text
-    near = [names[name] for name in difflib.get_close_matches(text[:_SHOWN].lower(), names, n=3)]
+    near = [names[name] for name in nearest(text.lower(), names, 3)]
     hint = f", did you mean {' or '.join(near)}?" if near else ":"
     raise InvalidArgument(
-        f"{text[:_SHOWN]!r} is not a time zone known here{hint} give an IANA name such as 'UTC' or 'Europe/Berlin'"
+        f"{shown(zone, _SHOWN)} is not a time zone known here{hint} give an IANA name such as 'UTC' or 'Europe/Berlin'"
     )

@@ -57,9 +57,11 @@ def check_size(what: str, size_bytes: int, limit_bytes: int) -> None:
 
 def shown(value: object, most: int = _SHOWN_MAX) -> str:
     """A foreign value as an error repeats it: not more of it than somebody reads."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
+        return repr(value) if len(value) <= most else repr(f"{value[:most]}…")
+    if isinstance(value, bytes):
         return repr(value) if len(value) <= most else f"{value[:most]!r}…"
-    if isinstance(value, int) and value.bit_length() > most:
+    if isinstance(value, int) and value.bit_length() > 3 * most:  # more digits than are shown
         return f"a number of {value.bit_length()} bits"
     try:
         text = _short.repr(value)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import (
     choice,
@@ -87,7 +88,7 @@ def _topic_defaults(value: object) -> TopicConfig:
         return TopicConfig.parse(asdict(value))
     if isinstance(value, Mapping):
         return TopicConfig.parse(value)
-    raise InvalidArgument(f"{value!r} is not a mapping of topic options")
+    raise InvalidArgument(f"{shown(value)} is not a mapping of topic options")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple, overload
 
 import msgspec
 
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import Priority, check_topic_name
 from penstock.model.units import Duration, Time, to_datetime
@@ -39,7 +40,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
         if len(parts) != 3 or not all(
             number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX for number in parts[1:]
         ):
-            raise InvalidArgument(f"{text!r} is not a message id: they look like 'orders/2/45678'")
+            raise InvalidArgument(f"{shown(text)} is not a message id: they look like 'orders/2/45678'")
         return cls(check_topic_name(parts[0]), int(parts[1]), int(parts[2]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeGuard
 
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 
 DEAD_LETTERS = ".dlq"
@@ -22,9 +23,8 @@ def check_topic_name(name: object) -> str:
     """The name itself, when it may name a topic."""
     if _is_topic_name(name):
         return str.__str__(name)
-    shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}…"
     raise InvalidArgument(
-        f"{shown} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
+        f"{shown(name)} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
     )
 
 
@@ -47,7 +47,7 @@ def check_group_name(name: object, what: str = "group") -> str:
     if isinstance(name, str) and GROUP_NAME.fullmatch(name):
         return str.__str__(name)
     raise InvalidArgument(
-        f"{name!r:.80} is not the name of a {what}: use 1 to 200 of letters, digits, '.', '_', '-' and ':'"
+        f"{shown(name)} is not the name of a {what}: use 1 to 200 of letters, digits, '.', '_', '-' and ':'"
     )
 
 
@@ -55,7 +55,9 @@ def check_stage_name(name: object) -> str:
     """The name itself, when it may name a stage."""
     if isinstance(name, str) and STAGE_NAME.fullmatch(name):
         return str.__str__(name)
-    raise InvalidArgument(f"{name!r:.80} is not the name of a stage: use 1 to 200 of letters, digits, '.', '_' and '-'")
+    raise InvalidArgument(
+        f"{shown(name)} is not the name of a stage: use 1 to 200 of letters, digits, '.', '_' and '-'"
+    )
 
 
 def parse_priority(value: object) -> int:
@@ -65,4 +67,4 @@ def parse_priority(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
         return int(value)
     names = ", ".join(f"{name} ({number})" for name, number in PRIORITIES.items())
-    raise InvalidArgument(f"{value!r} is not a priority: give 0 (first) to 255 (last), or one of {names}")
+    raise InvalidArgument(f"{shown(value)} is not a priority: give 0 (first) to 255 (last), or one of {names}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from penstock.model.bounds import nearest, shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import parse_priority
 from penstock.model.units import parse_duration, parse_size
 
 Config = TypeVar("Config")
+_PROBLEMS_MAX = 20  # that are told at once
+_NAME_MAX = 64
 
 
 def option(default: Any, parse: Callable[[object], Any], fixed: str | None = None) -> Any:
@@ -33,9 +35,12 @@ def configure(base: Config, options: Mapping[str, object], what: str, *, later: 
     problems: list[str] = []
     changes: dict[str, Any] = {}
     for name, value in options.items():
+        if len(problems) >= _PROBLEMS_MAX:
+            problems.append("and more")
+            break
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            problems.append(f"{name}: unknown option" + (f", did you mean {near[0]}?" if near else ""))
+            near = nearest(name, fields)
+            problems.append(f"{name[:_NAME_MAX]}: unknown option" + (f", did you mean {near[0]}?" if near else ""))
             continue
         try:
             changes[name] = fields[name].metadata["parse"](value)
@@ -56,7 +61,7 @@ def whole(low: int, high: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
-        raise InvalidArgument(f"{value!r} is not a whole number from {low} to {high}")
+        raise InvalidArgument(f"{shown(value)} is not a whole number from {low} to {high}")
 
     return parse
 
@@ -68,7 +73,7 @@ def size(low: int, high: int) -> Callable[[object], int]:
         count = parse_size(value)
         if low <= count <= high:
             return count
-        raise InvalidArgument(f"{value!r} is not between {low} and {high} bytes")
+        raise InvalidArgument(f"{shown(value)} is not between {low} and {high} bytes")
 
     return parse
 
@@ -80,7 +85,7 @@ def duration(low: float = 0.0) -> Callable[[object], float]:
         seconds = parse_duration(value)
         if seconds >= low:
             return seconds
-        raise InvalidArgument(f"{value!r} is shorter than {low} s")
+        raise InvalidArgument(f"{shown(value)} is shorter than {low} s")
 
     return parse
 
@@ -91,7 +96,7 @@ def choice(*names: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if value in names:
             return str(value)
-        raise InvalidArgument(f"{value!r} is not one of {', '.join(names)}")
+        raise InvalidArgument(f"{shown(value)} is not one of {', '.join(names)}")
 
     return parse
 
@@ -100,7 +105,7 @@ def yes_or_no(value: object) -> bool:
     """A parser of True and False."""
     if isinstance(value, bool):
         return value
-    raise InvalidArgument(f"{value!r} is not True or False")
+    raise InvalidArgument(f"{shown(value)} is not True or False")
 
 
 def weights(value: object) -> tuple[tuple[int, int], ...]:
@@ -111,7 +116,7 @@ def weights(value: object) -> tuple[tuple[int, int], ...]:
         parsed = {parse_priority(lane): parse(weight) for lane, weight in pairs}
     except (TypeError, ValueError) as error:
         reason = f": {error}" if isinstance(error, InvalidArgument) else ""
-        raise InvalidArgument(f"{value!r} is not a mapping of priorities to weights{reason}") from error
+        raise InvalidArgument(f"{shown(value)} is not a mapping of priorities to weights{reason}") from error
     return tuple(sorted(parsed.items()))
 
 
@@ -124,18 +129,18 @@ def text(value: object) -> str:
     """A parser of non-empty text, also from a path object."""
     if isinstance(value, str | os.PathLike) and str(value):
         return str(value)
-    raise InvalidArgument(f"{value!r} is not a path")
+    raise InvalidArgument(f"{shown(value)} is not a path")
 
 
 def check_limit(limit: object) -> int | None:
     """How many at most, or None for all of them."""
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and 0 <= limit <= sys.maxsize):
         return limit
-    raise InvalidArgument(f"{limit!r} is not a limit: give a whole number from 0")
+    raise InvalidArgument(f"{shown(limit)} is not a limit: give a whole number from 0")
 
 
 def check_rate(rate: object) -> float | None:
     """So many messages a second, or None for as fast as it goes."""
     if rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0.001 <= rate < 1e9):
         return rate
-    raise InvalidArgument(f"{rate!r} is not a rate: give messages a second, 0.001 or more")
+    raise InvalidArgument(f"{shown(rate)} is not a rate: give messages a second, 0.001 or more")

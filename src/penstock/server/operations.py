@@ -21,7 +21,7 @@ from penstock.model.message import MessageId, StoredMessage
 from penstock.model.options import whole
 from penstock.model.schedules import Schedule
 from penstock.model.tokens import NewToken, TokenInfo
-from penstock.model.units import Time
+from penstock.model.units import Time, parse_digits
 from penstock.protocol.consuming import ranges_of
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.access.tokens import TokenFile
@@ -62,7 +62,7 @@ def _redrive(
     """Redrive all dead letters, or those that are named, or that died of this cause, or in this group."""
     for text in (cause, to):
         if not isinstance(text, str | None):
-            raise InvalidArgument(f"{text!r:.80} is not text")
+            raise InvalidArgument(f"{shown(text)} is not text")
     return broker.redrive(topic, filter=_chosen(_named(ids), cause, group), to=to, rate=rate, dry_run=dry_run)
 
 
@@ -87,7 +87,7 @@ def _named(ids: list[str] | None) -> Callable[[DeadLetter], bool] | None:
     if ids is None:
         return None
     if not isinstance(ids, list):
-        raise InvalidArgument(f"{ids!r:.80} is not a list of message ids")
+        raise InvalidArgument(f"{shown(ids)} is not a list of message ids")
     return ByName(MessageId.parse(str(identity)) for identity in ids)
 
 
@@ -111,7 +111,7 @@ def _replay(
 ) -> int:
     """Replay a window, or just some offsets of it (by partition, as runs), into a group."""
     if not isinstance(to, str):
-        raise InvalidArgument(f"{to!r} is not the name of a group")
+        raise InvalidArgument(f"{shown(to)} is not the name of a group")
     return broker.replay(
         topic,
         to,
@@ -129,7 +129,10 @@ def _among(only: dict[str, list[int]]) -> Callable[[StoredMessage], bool]:
     wanted: dict[int, Offsets] = {}
     try:
         for partition, runs in only.items():
-            offsets = wanted[int(partition)] = Offsets()
+            number = parse_digits(partition)
+            if number is None:
+                raise ValueError(f"{shown(partition)} is not a partition")  # noqa: TRY301
+            offsets = wanted[number] = Offsets()
             for some in ranges_of(runs):
                 offsets.add_range(some.start, some.stop)
     except (AttributeError, TypeError, ValueError) as error:

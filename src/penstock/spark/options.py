@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.model.bounds import nearest
 from penstock.model.errors import InvalidArgument
 from penstock.model.units import TIME_US_MAX, parse_size, parse_time_us
 
@@ -190,7 +190,7 @@ class _Options:
         lowered = {name.lower(): name for name in known}
         for name in self._given:
             if name not in lowered and name not in _OF_SPARK:
-                near = difflib.get_close_matches(name, lowered, n=1)
+                near = nearest(name, lowered)
                 hint = f", did you mean {lowered[near[0]]}?" if near else f"; there are {', '.join(known)}"
                 self.wrong(f"there is no option {name!r}{hint}")
 

@@ -6,8 +6,11 @@ import fnmatch
 from dataclasses import dataclass
 from enum import StrEnum
 
+from penstock.model.bounds import shown
 from penstock.model.errors import Forbidden
 from penstock.model.names import DEAD_LETTERS
+
+_TOPIC_MAX = 250  # characters: no topic has a name so long
 
 
 class Scope(StrEnum):
@@ -38,7 +41,7 @@ class Principal:
             has = ", ".join(sorted(self.scopes)) or "none"
             raise Forbidden(f"{self.name} may not do this: it takes the scope {scope}, and it has {has}")
         if topic is not None and not self.sees(topic):
-            raise Forbidden(f"{self.name} may not use the topic {topic!r}: it is for {', '.join(self.topics)}")
+            raise Forbidden(f"{self.name} may not use the topic {shown(topic)}: it is for {', '.join(self.topics)}")
 
     def require_all_topics(self, scope: Scope) -> None:
         """Raise Forbidden unless it may do something of this kind that is about every topic."""
@@ -57,6 +60,8 @@ class Principal:
         """Whether a topic, or the topic that these are the dead letters of, is one of its own."""
         if self.sees_all:
             return True
+        if len(topic) > _TOPIC_MAX:
+            return False
         return any(
             fnmatch.fnmatchcase(name, pattern)
             for name in (topic, topic.removesuffix(DEAD_LETTERS))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.options import duration
 from penstock.model.tokens import NewToken, TokenInfo
@@ -114,16 +115,16 @@ class TokenFile:
     ) -> NewToken:
         """Make a token; its secret is in what is returned and nowhere else."""
         if not isinstance(name, str) or not _NAME.fullmatch(name) or _ID.fullmatch(name):
-            raise InvalidArgument(f"{name!r:.80} is not the name of a token: use 1 to 64 letters, digits, '_' and '-'")
+            raise InvalidArgument(f"{shown(name)} is not the name of a token: use 1 to 64 letters, digits, '_' and '-'")
         checked = _check_scopes(scopes)
         patterns = _check_patterns(topics)
         life_s = None if expires_in is None else duration(0.001)(expires_in)
         if life_s is not None and life_s > _LONGEST_S:
-            raise InvalidArgument(f"{expires_in!r} is too long for a token: give up to a hundred years, or no end")
+            raise InvalidArgument(f"{shown(expires_in)} is too long for a token: give up to a hundred years, or no end")
         now = datetime.now(UTC)
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
-                raise InvalidArgument(f"there is a token {name!r} already: revoke it first, or give another name")
+                raise InvalidArgument(f"there is a token {shown(name)} already: revoke it first, or give another name")
             identity = secrets.token_hex(6)
             secret = f"{_PREFIX}_{identity}_{secrets.token_urlsafe(32)}"
             expires = None if life_s is None else now + timedelta(seconds=life_s)
@@ -136,7 +137,9 @@ class TokenFile:
         with self._changing() as tokens:
             found = [known for known in tokens if token in (known.id, known.name)]
             if not found:
-                raise InvalidArgument(f"there is no token {token!r:.80}: give the id or the name of one that is listed")
+                raise InvalidArgument(
+                    f"there is no token {shown(token)}: give the id or the name of one that is listed"
+                )
             tokens.remove(found[0])
         return found[0].info
 
@@ -190,7 +193,7 @@ def _check_scopes(scopes: object) -> tuple[Scope, ...]:
         raise InvalidArgument(f"say what the token is for: one or more of the scopes {known}")
     for scope in scopes:
         if scope not in list(Scope):
-            raise InvalidArgument(f"{scope!r:.80} is not a scope: there are {known}")
+            raise InvalidArgument(f"{shown(scope)} is not a scope: there are {known}")
     return tuple(sorted({Scope(scope) for scope in scopes}))
 
 
@@ -200,7 +203,7 @@ def _check_patterns(patterns: object) -> tuple[str, ...]:
     for pattern in patterns:
         if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
             raise InvalidArgument(
-                f"{pattern!r:.80} is not a pattern of topics: use the letters of topics, '*' for any and '?' for one"
+                f"{shown(pattern)} is not a pattern of topics: use the letters of topics, '*' for any and '?' for one"
             )
     return ("*",) if "*" in patterns else tuple(dict.fromkeys(patterns))
 

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.model.errors import PenstockError
 from penstock.model.intake import check_message
+from penstock.model.units import parse_digits
 from penstock.server.access.principal import Scope
 from penstock.server.http.failures import encode, headers_of, problem_of
 from penstock.server.http.publishing import publish_message, read_message
@@ -84,8 +85,8 @@ class ExpressLane:
             return None
         topic = path[path.index(b"topics/") + 7 : -len(_SUFFIX)]
         headers = dict(connection.headers)
-        length = headers.get(b"content-length", b"")
-        if b"/" in topic or not length.isdigit() or int(length) > _BODY_BYTES_MAX or not _SPECIAL.isdisjoint(headers):
+        length = parse_digits(headers.get(b"content-length", b"").decode("latin-1"))
+        if b"/" in topic or length is None or length > _BODY_BYTES_MAX or not _SPECIAL.isdisjoint(headers):
             return None
         version = connection.parser.get_http_version()
         request = PlainPublish(connection, headers, topic.decode("latin-1"), path.decode("latin-1"), query)

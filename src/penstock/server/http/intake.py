@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.bounds import MANY_NAMES_BYTES_MAX, REQUEST_BYTES_MAX
 from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
-from penstock.model.units import format_size
+from penstock.model.units import format_size, parse_digits
 
 if TYPE_CHECKING:
     from penstock.server.settings.options import ServerConfig
@@ -49,8 +49,9 @@ class Incoming:
         self._receive = receive
         self._limit = intake.limit if limit is None else min(limit, intake.limit)
         self._held_bytes = 0
-        if length.isdigit():
-            self._check(int(length))
+        announced = parse_digits(length.decode("latin-1"))
+        if announced is not None:
+            self._check(announced)
 
     async def receive(self) -> Event:
         """The next part of it, or what comes behind it."""

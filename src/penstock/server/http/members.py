@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
 from penstock.delivery.offsets import Offsets
+from penstock.model.bounds import shown
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost, Overloaded, PenstockError
 from penstock.model.message import MessageId
 from penstock.model.options import duration
@@ -157,7 +158,7 @@ class Members:
         member = self._by_id.get(member_id)
         known = member is not None and not member.shared and member.consumer.group == group
         if member is None or not known or not all(map(sees, member.topics)):
-            raise ConsumerNotFound(f"the group {group!r} has no member {member_id!r:.80} (any more)")
+            raise ConsumerNotFound(f"the group {shown(group)} has no member {shown(member_id)} (any more)")
         member.heard_s = self._loop.time()
         return member
 
@@ -285,7 +286,7 @@ def parse_receipt(receipt: str) -> Receipt:
     member_id, colon, rest = receipt.partition(":")
     identity, at, lease = rest.rpartition("@")
     if not (colon and at and member_id and _LEASE.fullmatch(lease)):
-        raise InvalidArgument(f"{receipt!r:.80} is not a receipt handle")
+        raise InvalidArgument(f"{shown(receipt)} is not a receipt handle")
     return member_id, MessageId.parse(identity), int(lease, 16)
 
 

@@ -11,6 +11,7 @@ from penstock.broker.reading import LogReader, as_rescheduled
 from penstock.broker.topics import Log, Partition, first_offset
 from penstock.delivery.offsets import Offsets
 from penstock.model.batch import Batch
+from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
 from penstock.protocol.consuming import Rows, rows_of
 from penstock.protocol.session import Page, Read
@@ -62,7 +63,7 @@ def _read(engine: Engine, partition: Partition, request: Read, withdrawn: Offset
     if request.form == "arrow":
         return _arrow(reader, window)
     if request.form != "rows":
-        raise InvalidArgument(f"{request.form!r} is not a form: give 'rows', 'arrow' or 'events'")
+        raise InvalidArgument(f"{shown(request.form)} is not a form: give 'rows', 'arrow' or 'events'")
     return _rows(reader, partition.messages, window, request.limit, withdrawn)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.model.bounds import shown
 from penstock.model.config import GIB, MIB, BrokerConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import choice, configure, duration, option, optional, size, text, whole, yes_or_no
@@ -17,7 +18,7 @@ from penstock.model.units import format_size
 def _host(value: object) -> str:
     if isinstance(value, str) and value and not set(value) & set(" \t\r\n/"):
         return value
-    raise InvalidArgument(f"{value!r} is not a host name or an address such as '127.0.0.1'")
+    raise InvalidArgument(f"{shown(value)} is not a host name or an address such as '127.0.0.1'")
 
 
 def _port(value: object) -> int | None:
@@ -33,10 +34,10 @@ def _port(value: object) -> int | None:
 def _origins(value: object) -> str:
     """Origins of web pages, with spaces between them."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{value!r} is not text with origins such as 'https://app.example'")
+        raise InvalidArgument(f"{shown(value)} is not text with origins such as 'https://app.example'")
     for item in value.split():
         if not re.fullmatch(r"https?://[^\s/*,]+", item):
-            raise InvalidArgument(f"{item!r} is not an origin such as 'https://app.example'")
+            raise InvalidArgument(f"{shown(item)} is not an origin such as 'https://app.example'")
     return value
 
 
@@ -58,7 +59,7 @@ def _broker(value: object) -> BrokerConfig:
         return BrokerConfig.parse({field.name: getattr(value, field.name) for field in fields})
     if isinstance(value, Mapping):
         return BrokerConfig.parse(value)
-    raise InvalidArgument(f"{value!r} is not a mapping of broker options")
+    raise InvalidArgument(f"{shown(value)} is not a mapping of broker options")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ The keys are ours and those of GoQueue's file, so that such a file works unchang
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.model.bounds import nearest
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import text, whole, yes_or_no
@@ -177,5 +177,5 @@ def children(section: str) -> dict[str, str]:
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """The nearest known name as the end of a sentence; nothing when none is near."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     return f", did you mean {near[0]}?" if near else ""

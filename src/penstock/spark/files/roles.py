@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.names import PRIORITIES, parse_priority
-from penstock.model.units import TIME_US_MAX, format_size, parse_time_us
+from penstock.model.units import TIME_US_MAX, format_size, parse_digits, parse_time_us
 from penstock.spark.files.rows import Block
 from penstock.spark.files.sources import Head, Source
 from penstock.spark.files.values import json_of_rows, text_of
@@ -188,7 +188,8 @@ def _priorities(name: str, column: pa.Array, problems: Problems) -> pa.Array:
 def _priority(given: Any) -> int:
     if isinstance(given, str) and given not in PRIORITIES:
         given = given.strip()
-        given = int(given) if given.isascii() and given.isdigit() else given
+        number = parse_digits(given)
+        given = given if number is None else number
     return parse_priority(int(given) if isinstance(given, float) and given.is_integer() else given)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.model.errors import InvalidArgument
-from penstock.model.units import parse_duration
+from penstock.model.units import parse_digits, parse_duration
 from penstock.server.settings.table import suggestion
 from penstock.spark.pipelines.given import Given
 from penstock.spark.pipelines.reading import (
@@ -96,7 +96,8 @@ def circles(declared: Declared) -> list[str]:
 
 def _server(given: Given) -> str:
     host, _, port = text(given).rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    number = parse_digits(port)
+    if not host or number is None or number > 65_535:
         raise InvalidArgument(f"{given.value!r} is not an address such as '127.0.0.1:9000'")
     return text(given)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.pipelines import PipelineReport
+from penstock.model.units import parse_digits
 from penstock.server.settings.table import suggestion
 from penstock.server.settings.values import Remark
 from penstock.spark.jobs.place import Place
@@ -141,4 +142,4 @@ def check_names(declared: Declared, names: Sequence[str]) -> None:
 
 def _line(place: str) -> int:
     number = place.rpartition(":")[2]
-    return int(number) if number.isdecimal() else 0
+    return parse_digits(number) or 0

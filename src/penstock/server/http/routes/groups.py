@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from penstock.broker.groups import place_group
 from penstock.broker.listing import ListedGroup, list_groups, show_everywhere, show_listed
+from penstock.model.bounds import shown
 from penstock.model.errors import GroupInUse
 from penstock.model.info import GroupInfo
 from penstock.server.access.principal import Scope
@@ -168,7 +169,7 @@ async def delete_group(caller: Caller, group: Group, topic: OneTopic = None) -> 
     for info, _ in found:
         if info.members:
             names = ", ".join(sorted(member.name for member in info.members))
-            raise GroupInUse(f"the group {group!r} of {info.topic} has consumers: {names}")
+            raise GroupInUse(f"the group {shown(group)} of {info.topic} has consumers: {names}")
     for info, _ in found:
         await caller.call("delete_group", topic=info.topic, group=group)
 
