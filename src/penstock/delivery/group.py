@@ -200,7 +200,7 @@ class Group:
     def find_lease(self, lease_id: int, partition: int, consumer: str, offsets: Offsets) -> Lease | None:
         """A lease by its id that lives or ended: of one that is forgotten, the progress tells what was acked."""
         lease = self.leases.find(lease_id)
-        if lease is None and partition < len(self.claims):
+        if lease is None and 0 <= partition < len(self.claims):
             progress = self.claims[partition].progress
             done = offsets - progress.undone(offsets) - progress.dead
             lease = self.leases.forgotten(lease_id, partition, consumer, offsets, done)
