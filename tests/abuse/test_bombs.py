@@ -83,7 +83,7 @@ def test_H3_what_a_token_is_not_for_is_refused_before_it_is_decoded(guarded: Tar
 def test_a_large_batch_keeps_its_place_among_those_around_it(one: Target) -> None:
     """It is decoded in a thread, and what was sent behind it waits for it."""
     limits = BrokerConfig()
-    large = [b"%07d" % number for number in range(200_000)]
+    large = [b"%020d" % number for number in range(60_000)]
     with one.unharmed(sent_bytes=4 * MIB), Raw(one.port) as raw:
         for sequence, batch in enumerate(([b"first"], large, [b"behind"], [b"behind", b"it"], large, [b"last"])):
             raw.send(Command.PUBLISH, encode_publish("in-order", batch, limits, "a producer", sequence)[0])
@@ -126,7 +126,7 @@ HTTP: dict[str, tuple[str, str, bytes, int]] = {
     "a million receipts": ("POST", "/v1/messages/ack", b'{"receipt_handles":[' + b'"",' * MIB + b'""]}', 400),
     "a million ids": ("POST", "/v1/topics/t/dead-letters/purge", b'{"ids":[' + b'"",' * MIB + b'""]}', 400),
     "a million topics": ("POST", "/v1/groups/g/join", b'{"topics":[' + b'"",' * 300_000 + b'""]}', 400),
-    "a query of many parts": ("GET", "/v1/topics?" + "&".join(f"a{n}=" for n in range(9000)), b"", 200),
+    "a query of many parts": ("GET", "/v1/topics?" + "&".join(f"a{n}=" for n in range(9000)), b"", 400),
 }
 
 
