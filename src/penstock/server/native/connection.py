@@ -138,7 +138,9 @@ class Connection(asyncio.BufferedProtocol):
         self.refuse(correlation, error)
 
     def _go_on(self) -> None:
-        """Handle what was received while there was no room for the replies."""
+        """Handle what was received while there was no room for the replies, or something large before it."""
+        if self._holds:
+            return
         unhandled, self._unhandled = self._unhandled, []
         self._handle(unhandled)
 
