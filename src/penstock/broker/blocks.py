@@ -55,7 +55,7 @@ class LogBlock:
 class BatchBlock(LogBlock):
     """A published batch, or its part for one partition."""
 
-    __slots__ = ("_producers_max", "batch")
+    __slots__ = ("_producers_max", "_run", "batch")
 
     def __init__(self, log: Log, batch: Batch, timestamp_us: int, producers_max: int) -> None:
         super().__init__(
@@ -64,22 +64,19 @@ class BatchBlock(LogBlock):
         self.batch = batch
         self.content = (batch.flags, batch.priority, 0, 0)
         self._producers_max = producers_max
+        self._run = IdRun(self.partition, self.base, self.count)
         log.next_offset += self.count
-        if batch.tagged:
+        if batch.dedupe_ids is not None:
             remember_ids(log.topic, self._run, timestamp_us, batch)
-            if batch.producer is not None:
-                histories(log.topic).expect(batch.producer, batch.sequence, self._run)
-
-    @property
-    def _run(self) -> IdRun:
-        return IdRun(self.partition, self.base, self.count)
+        if batch.producer is not None:
+            histories(log.topic).expect(batch.producer, batch.sequence, self._run)
 
     def encode(self) -> list[bytes]:
         return self.batch.encode()
 
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
-        if self.flags & TAGS:
+        if self.batch.producer is not None or self.batch.origins is not None:
             remember_producers(self.log.topic, self._run, self.batch, self._producers_max)
         announce(self, self.batch, length)
 
@@ -160,7 +157,7 @@ class SinglesBlock(LogBlock):
     def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
         super().committed(file, position, length, crc)
         assert self._batch is not None
-        if self.flags & TAGS:
+        if self.origins is not None:
             run = IdRun(self.partition, self.base, self.count)
             remember_producers(self.log.topic, run, self._batch, self._producers_max)
         announce(self, self._batch, length)
@@ -376,7 +373,8 @@ def remember_producers(topic: Topic, run: IdRun, batch: Batch, producers_max: in
     if batch.producer is not None:
         known.arrive(batch.producer, batch.sequence)
         known.remember(batch.producer, batch.sequence, run)
-    for row, producer, sequence, count in batch.origins or ():
-        known.arrive(producer, sequence, count)
-        known.remember_singles(producer, sequence, run.partition, run.base + row, count)
+    if batch.origins is not None:
+        for row, producer, sequence, count in batch.origins:
+            known.arrive(producer, sequence, count)
+            known.remember_singles(producer, sequence, run.partition, run.base + row, count)
     known.keep_to(producers_max)

@@ -130,9 +130,15 @@ class ProducerHistories:
 
     def expect(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence that is on its way to the disk."""
-        known = self._coming.setdefault(producer, {}).setdefault(sequence, [])
-        assert isinstance(known, list)
-        known.append(run)
+        coming = self._coming.get(producer)
+        if coming is None:
+            coming = self._coming[producer] = {}
+        known = coming.get(sequence)
+        if known is None:
+            coming[sequence] = [run]
+        else:
+            assert isinstance(known, list)
+            known.append(run)
 
     def expect_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
         """Note such messages that were published one by one, with consecutive sequences and offsets."""

@@ -116,6 +116,7 @@ class Meters(CommitObserver):
     def committed(self, blocks: list[Block], entries: list[BlockEntry], size_bytes: int) -> None:
         try:
             now_us, messages, message_bytes = self._wall_us(), 0, 0
+            self.traffic.look_at_clock()
             for place, block in enumerate(blocks):
                 if isinstance(block, _PUBLISHED):
                     count, length, topic = block.count, entries[place].length, block.log.topic

@@ -118,7 +118,8 @@ class Publishing(Writing):
     ) -> tuple[MessageIds, Commit | None]:
         """Publish a batch that was checked; it knows its producer and sequence. Traces show the name."""
         intake = _with_overhead(intake)
-        set_producer_name(intake.batch, name)
+        if name is not None:
+            set_producer_name(intake.batch, name)
         with self.lock:
             self._check_writable(intake.size_bytes, now_us)
             if not intake.batch.values:

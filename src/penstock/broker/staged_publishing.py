@@ -171,8 +171,10 @@ class StagedPublishing(Staging):
             parts, next_file, position = self._next_step(record, record.next_file)
             messages = record.messages + sum(len(intake.batch) for _, intake in parts)
             following = replace(record, messages=messages, next_file=next_file, position=position)
-            for _, intake in parts:
-                set_producer_name(intake.batch, name_of_producer(record.producer))
+            name = name_of_producer(record.producer)
+            if name is not None:
+                for _, intake in parts:
+                    set_producer_name(intake.batch, name)
             now_us = engine.clock.wall_us()
             engine.journal.wait(engine.publish_together(parts, StagedBlock(following, now_us, self._keep), now_us))
             record = following

@@ -25,10 +25,13 @@ class Traffic:
         self._before_s = self._begun_s  # of the one before
         self._before: dict[str, int] = {}
 
-    def add(self, topic: str, messages: int) -> None:
-        """So many were committed."""
+    def look_at_clock(self) -> None:
+        """Begin another stretch if it is time: once for all that is committed together."""
         if self._monotonic_s() - self._begun_s >= STRETCH_S:
             self._turn()
+
+    def add(self, topic: str, messages: int) -> None:
+        """So many were committed."""
         counts = self._counts
         known = counts.get(topic)
         if known is None:
@@ -39,8 +42,7 @@ class Traffic:
 
     def rates(self) -> dict[str, float]:
         """Messages a second, by topic, over the last five to ten seconds; topics with none are left out."""
-        if self._monotonic_s() - self._begun_s >= STRETCH_S:
-            self._turn()
+        self.look_at_clock()
         elapsed_s = max(self._monotonic_s() - self._before_s, _SHORTEST_S)
         whole = dict(self._before)
         for topic, count in self._counts.items():

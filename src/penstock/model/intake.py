@@ -150,12 +150,14 @@ def check_producer(batch: Batch, producer: object, sequence: object) -> None:
     if batch.dedupe_ids is not None:
         raise InvalidArgument("give a producer with a sequence, or dedupe ids, not both")
     batch.producer, batch.sequence = plain_text(producer), int(sequence)  # type: ignore[call-overload]
-    set_producer_name(batch, name_of_producer(batch.producer))
+    name = name_of_producer(batch.producer)
+    if name is not None:
+        set_producer_name(batch, name)
 
 
-def set_producer_name(batch: Batch, name: str | None) -> None:
+def set_producer_name(batch: Batch, name: str) -> None:
     """Note who publishes the batch, unless that is known."""
-    if name is not None and batch.producer_names is None:
+    if batch.producer_names is None:
         batch.producer_names = [(0, name)]
 
 
