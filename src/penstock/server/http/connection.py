@@ -45,7 +45,22 @@ class ConnectionState(ServerState):
         self.deadlines = deadlines
 
 
-class Connection(HttpToolsProtocol):
+class Watched(asyncio.Protocol):
+    """A connection that knows since when its client leaves replies unread."""
+
+    loop: asyncio.AbstractEventLoop
+    _unread: UnreadReplies
+
+    def pause_writing(self) -> None:
+        self._unread.begin(self.loop.time())
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._unread.end()
+        super().resume_writing()
+
+
+class Connection(Watched, HttpToolsProtocol):
     """One connection of a client."""
 
     server_state: ConnectionState
@@ -227,9 +242,7 @@ class Connection(HttpToolsProtocol):
         """Answer what cannot be a request, after those before it, and hang up; a reply under way is cut off."""
         if self._farewell is not None:
             return
-        body = encode(Problem(text, status, hint))
-        farewell = STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
-        farewell += b"content-length: %d\r\n%b\r\n%b" % (len(body), more, body)
+        farewell = _last_words(status, text, hint, more)
         if self.pipeline and self.pipeline[0][0].more_body:  # it is this one that cannot be
             self.pipeline.popleft()
         running = self._running
@@ -239,14 +252,6 @@ class Connection(HttpToolsProtocol):
         if running is None or not self._is_busy() or not running.response_started:
             self.transport.write(farewell)
         self.transport.close()
-
-    def pause_writing(self) -> None:
-        self._unread.begin(self.loop.time())
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        self._unread.end()
-        super().resume_writing()
 
     def check_deadlines(self, now_s: float) -> None:
         """Hang up on a client that is too slow to send its request, or to read replies."""
@@ -269,21 +274,13 @@ class Connection(HttpToolsProtocol):
         return now_s - begun_s > deadlines.request_s(self._body_bytes) or now_s - self._heard_s > deadlines.idle_s
 
 
-class WebSocketConnection(WebSocketsSansIOProtocol):
+class WebSocketConnection(Watched, WebSocketsSansIOProtocol):
     """A connection that became a WebSocket."""
 
     def __init__(self, config: Config, server_state: ConnectionState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self._gone = server_state.gone
         self._unread = UnreadReplies(server_state.deadlines)
-
-    def pause_writing(self) -> None:
-        self._unread.begin(self.loop.time())
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        self._unread.end()
-        super().resume_writing()
 
     def check_deadlines(self, now_s: float) -> None:
         """Hang up on a client that is too slow to read what it is sent."""
@@ -303,9 +300,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def _refuse_handshake(self, text: str) -> None:
         """Answer a head that the HTTP parser takes and that of WebSockets does not, such as one with many headers."""
-        body = encode(Problem(text, 400, "see /docs"))
-        head = STATUS_LINE[400] + b"content-type: application/json\r\nconnection: close\r\n"
-        self.transport.write(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        self.transport.write(_last_words(400, text, "see /docs"))
         self.transport.close()
 
     def send_receive_event_to_app(self) -> None:
@@ -323,3 +318,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._gone()
+
+
+def _last_words(status: int, text: str, hint: str, more: bytes = b"") -> bytes:
+    """A whole reply, with `more` headers, behind which the connection is closed."""
+    body = encode(Problem(text, status, hint))
+    head = STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
+    return head + b"content-length: %d\r\n%b\r\n%b" % (len(body), more, body)
