@@ -49,7 +49,7 @@ def journal_files(target: Target) -> int:
     return max(int(file.name.partition(".")[0]) for file in (target.path / "journal").iterdir())
 
 
-def test_R1_idle_connections_on_all_ports_leave_the_journal_its_descriptors(small: Target) -> None:
+def test_H6_idle_connections_on_all_ports_leave_the_journal_its_descriptors(small: Target) -> None:
     with penstock.connect(small.address) as client, small.unharmed(), contextlib.ExitStack() as held:
         flood(small, held)
         until(lambda: open_files(small) < OPEN_FILES - 100, "what is too much is closed")
@@ -62,7 +62,7 @@ def test_R1_idle_connections_on_all_ports_leave_the_journal_its_descriptors(smal
     assert '"94 connections are the most that 400 open files allow' in small.log()
 
 
-def test_R1_a_server_without_descriptors_refuses_and_goes_on_when_there_are_some(small: Target) -> None:
+def test_H6_a_server_without_descriptors_refuses_and_goes_on_when_there_are_some(small: Target) -> None:
     with penstock.connect(small.address) as client, contextlib.ExitStack() as held:
         for value in VALUES[:20]:
             client.publish("t", value)

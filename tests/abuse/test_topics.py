@@ -38,7 +38,7 @@ def test_R1_a_flood_of_new_topics_is_refused_at_the_limit(crowded: Target) -> No
         assert len(client.topics()) <= TOPICS
 
 
-def test_H4_a_forged_schedule_of_a_publish_token_is_refused_and_the_real_ones_stay(crowded: Target) -> None:
+def test_H7_a_forged_schedule_of_a_publish_token_is_refused_and_the_real_ones_stay(crowded: Target) -> None:
     token = crowded.token("forger", "publish", topics=("p*",))
     forged = Schedule("forged", "* * * * *", "UTC", "../../outside", Single(b"x", priority=1000), next_us=2**62)
     with penstock.connect(crowded.address, token=crowded.admin) as client:

@@ -107,7 +107,7 @@ _CONFIG = BrokerConfig.parse({"min_free_bytes": 0, "journal_file_bytes": 4096, "
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE], ids=["of the process", "of the machine"])
-def test_L1_a_lack_of_descriptors_is_a_refusal_wherever_it_comes(error: int) -> None:
+def test_L1_H6_a_lack_of_descriptors_is_a_refusal_wherever_it_comes(error: int) -> None:
     refusals = 0
     for nth in itertools.count(1):
         storage = FewDescriptors(seed=nth)

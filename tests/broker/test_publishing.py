@@ -185,7 +185,7 @@ def test_R1_dedupe_ids_are_bounded(tmp_path: Path) -> None:
         assert broker.publish("t", "x", dedupe_id="3").offset == 3
 
 
-def test_L4_a_sequence_published_again_gives_the_same_ids_and_one_copy(tmp_path: Path) -> None:
+def test_L7_a_sequence_published_again_gives_the_same_ids_and_one_copy(tmp_path: Path) -> None:
     batch = [Message(f"{n}", key=None if n % 3 else f"{n}") for n in range(20)]
     with penstock.open(tmp_path) as broker:
         broker.create_topic("wide", partitions=4)

@@ -80,7 +80,7 @@ CHANGES: dict[str, Callable[[penstock.Broker], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_H4_no_client_changes_the_topic_of_the_schedules(
+def test_H7_no_client_changes_the_topic_of_the_schedules(
     broker: penstock.Broker, change: Callable[[penstock.Broker], object]
 ) -> None:
     broker.publish("t", "x")

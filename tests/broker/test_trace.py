@@ -183,7 +183,7 @@ def test_TR1_who_published_is_told_also_after_settling_and_a_restart(
         assert producers(broker, ids) == names
 
 
-def test_TR1_segments_without_names_are_read_and_traced_as_before(
+def test_TR1_F4_segments_without_names_are_read_and_traced_as_before(
     storage: MemoryStorage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with penstock.open(storage=storage, clock=clock) as broker:

@@ -54,7 +54,7 @@ def test_L4_a_retry_is_stored_when_a_checkpoint_came_before_the_first_try_was_co
     assert values(again) == [b"before", b"one", b"two"]
 
 
-def test_L3_a_topic_whose_creation_was_refused_does_not_come_back_beside_its_successor(engine_on: EngineOn) -> None:
+def test_L3_F2_a_topic_whose_creation_was_refused_does_not_come_back_beside_its_successor(engine_on: EngineOn) -> None:
     storage = FaultyStorage()
     engine = engine_on(storage)
     publish(engine, b"x", "other")

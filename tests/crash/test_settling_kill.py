@@ -145,7 +145,7 @@ def segment_processes(parent: int) -> list[int]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_L1_a_server_settles_in_another_process_which_ends_with_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_L1_R4_a_server_settles_in_another_process_which_ends_with_it(number: signal.Signals, tmp_path: Path) -> None:
     config, data = tmp_path / "server.yaml", tmp_path / "data"
     config.write_text("broker:\n  journal_file_bytes: 256KiB\n  segment_min_bytes: 64KiB\n")
     sent: list[bytes] = []

@@ -145,7 +145,7 @@ def test_Q4_what_was_given_back_cannot_be_acked(topic: PureTopic, way: str) -> N
     assert topic.ack(pick.lease, [0]) == [0]
 
 
-def test_Q4_a_lease_that_ended_is_kept_as_a_few_numbers_once_its_acks_are_on_disk(topic: PureTopic) -> None:
+def test_Q4_R1_a_lease_that_ended_is_kept_as_a_few_numbers_once_its_acks_are_on_disk(topic: PureTopic) -> None:
     topic.publish(4)
     leases = topic.open("g").leases
     (pick,) = topic.fetch(number=3, consumer="ann")
@@ -234,7 +234,7 @@ def test_what_nobody_had_seen_when_a_lease_ended_is_kept(topic: PureTopic) -> No
     assert known.unseen == Offsets([1, 2])
 
 
-def test_Q4_a_seek_does_not_keep_leases_that_ended(topic: PureTopic) -> None:
+def test_Q4_R1_a_seek_does_not_keep_leases_that_ended(topic: PureTopic) -> None:
     topic.publish(3)
     (pick,) = topic.fetch()
     topic.ack(pick.lease)

@@ -208,7 +208,7 @@ def test_L13_live_and_lake_are_put_together_once_and_agree_with_what_was_publish
     assert problem.startswith("orders/0/0: from here to ") and "now there are" in problem
 
 
-def test_L13_a_topic_that_an_earlier_audit_saw_has_to_be_there_unless_others_are_named(
+def test_L14_a_topic_that_an_earlier_audit_saw_has_to_be_there_unless_others_are_named(
     spark: SparkSession, server: Served, tmp_path: Path
 ) -> None:
     place, expected = Place(servers=server.address), tmp_path / "before.json"

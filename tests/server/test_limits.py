@@ -85,7 +85,7 @@ BAD_HELLOS = {
 
 
 @pytest.mark.parametrize("kind", BAD_HELLOS)
-def test_H2_a_bad_hello_ends_the_connection_and_nothing_behind_it_is_read(kind: str, server: Running) -> None:
+def test_R6_a_bad_hello_ends_the_connection_and_nothing_behind_it_is_read(kind: str, server: Running) -> None:
     with Raw(server.port, hello=False) as raw:
         publish = frame(Command.PUBLISH, 2, encode(["t", b"\x93\xc0\x91\xc4\x01x\xc0"]))
         good = frame(Command.HELLO, 3, encode(Hello([1])))
@@ -221,7 +221,7 @@ def test_R6_requests_about_consumers_that_are_not_there(server: Running) -> None
         assert server.call(lambda: sorted(one._open_requests for one in server.native.connections)) == [0, 0]
 
 
-def test_Q3_nobody_can_settle_or_prolong_what_another_consumer_holds(server: Running) -> None:
+def test_Q4_nobody_can_settle_or_prolong_what_another_consumer_holds(server: Running) -> None:
     server.broker.publish("t", "x")
     with Raw(server.port) as holder, Raw(server.port) as thief:
         number, thiefs = holder.subscribe("t", visibility_timeout=0.4), thief.subscribe("t")
@@ -313,7 +313,7 @@ def ask_for_echoes(raw: Raw) -> None:
         *((ask_for_messages_acked, False), (ask_for_echoes, False)),
     ],
 )
-def test_R6_R1_a_client_that_does_not_read_what_it_asks_for_is_not_served_further(
+def test_R1_a_client_that_does_not_read_what_it_asks_for_is_not_served_further(
     ask: Callable[[Raw], None], settled: bool, server: Running
 ) -> None:
     for _ in range(16):
@@ -332,7 +332,7 @@ def test_R6_R1_a_client_that_does_not_read_what_it_asks_for_is_not_served_furthe
     until(lambda: server.connections == 0)
 
 
-def test_R6_a_client_that_does_not_read_gets_what_it_asked_for_when_it_does(server: Running) -> None:
+def test_R1_a_client_that_does_not_read_gets_what_it_asked_for_when_it_does(server: Running) -> None:
     server.broker.publish_many("t", [bytes(200_000)] * 100)
     with Raw(server.port) as raw:
         number = raw.subscribe("t", max_in_flight=1000)
@@ -395,7 +395,7 @@ def test_R1_requests_that_wait_for_messages_have_a_limit(server: Running, monkey
         until(lambda: server.waiters() == 1)
 
 
-def test_R6_more_requests_than_a_connection_may_have_open_are_all_answered(
+def test_R1_more_requests_than_a_connection_may_have_open_are_all_answered(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_OPEN_REQUESTS_MAX", 20)
@@ -412,7 +412,7 @@ def test_R6_more_requests_than_a_connection_may_have_open_are_all_answered(
 # Clients that are slow, or too many.
 
 
-def test_R6_large_requests_that_never_end_are_ended_where_they_are_too_many(tmp_path: Path) -> None:
+def test_R1_large_requests_that_never_end_are_ended_where_they_are_too_many(tmp_path: Path) -> None:
     with (
         Running(tmp_path, max_frame_bytes="4MiB", max_buffered_bytes="16MiB") as server,
         publishing_lightly(server.address) as took,
@@ -446,7 +446,7 @@ def _is_closed(raw: Raw) -> bool:
         raw.socket.settimeout(30)
 
 
-def test_R6_connections_beyond_the_limit_are_refused_and_later_ones_are_not(tmp_path: Path) -> None:
+def test_R1_connections_beyond_the_limit_are_refused_and_later_ones_are_not(tmp_path: Path) -> None:
     with Running(tmp_path, max_connections=5) as server:
         with contextlib.ExitStack() as stack:
             for _ in range(5):
@@ -462,7 +462,7 @@ def test_R6_connections_beyond_the_limit_are_refused_and_later_ones_are_not(tmp_
             assert len(list(client.read("t"))) == 5
 
 
-def test_R6_connections_that_say_nothing_are_closed_after_a_while(tmp_path: Path) -> None:
+def test_H5_connections_that_say_nothing_are_closed_after_a_while(tmp_path: Path) -> None:
     with Running(tmp_path, idle_timeout="300ms") as server:
         with Raw(server.port, hello=False) as silent, Raw(server.port) as quiet, Raw(server.port) as half:
             half.socket.sendall(HEADER.pack(1, Command.PUBLISH, 1, 1000) + bytes(10))

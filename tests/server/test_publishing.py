@@ -104,7 +104,7 @@ def test_L4_a_foreign_client_that_checks_nothing_is_refused_all_the_same(server:
     assert [topic.name for topic in server.broker.topics()] == ["t"]
 
 
-def test_L4_a_topic_with_a_backlog_refuses_and_takes_again(server: Running, client: Client) -> None:
+def test_L4_R1_a_topic_with_a_backlog_refuses_and_takes_again(server: Running, client: Client) -> None:
     client.create_topic("t", max_backlog=5)
     with client.consumer("t", "g") as consumer:
         for number in range(5):

@@ -78,7 +78,7 @@ MORE: dict[str, dict[str, Any]] = {"reschedule_delayed": {"delay": 1}, "schedule
 
 
 @pytest.mark.parametrize("name", CHANGING)
-def test_H4_no_operation_changes_the_topic_of_the_schedules(server: HttpRunning, name: str) -> None:
+def test_H7_no_operation_changes_the_topic_of_the_schedules(server: HttpRunning, name: str) -> None:
     operation = OPERATIONS[name]
     parameters = list(inspect.signature(operation.function).parameters.values())[1:]
     needed = [one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
@@ -107,19 +107,19 @@ NATIVE: dict[str, Callable[[Client], object]] = {
 
 
 @pytest.mark.parametrize("act", NATIVE.values(), ids=NATIVE)
-def test_H4_no_client_of_the_native_port_does(server: HttpRunning, act: Callable[[Client], object]) -> None:
+def test_H7_no_client_of_the_native_port_does(server: HttpRunning, act: Callable[[Client], object]) -> None:
     with Client(server.address) as client, pytest.raises(penstock.InvalidArgument, match="the broker's own"):
         act(client)
 
 
 @pytest.mark.parametrize(("method", "path", "body"), HTTP.values(), ids=HTTP)
-def test_H4_no_request_by_http_does(server: HttpRunning, method: str, path: str, body: Any) -> None:
+def test_H7_no_request_by_http_does(server: HttpRunning, method: str, path: str, body: Any) -> None:
     reply = server.ask(method, path, body)
     assert reply.status == 400
     assert b"the broker's own" in reply.body
 
 
-def test_H4_no_line_of_text_does(server: HttpRunning) -> None:
+def test_H7_no_line_of_text_does(server: HttpRunning) -> None:
     talk = Talk(server.server.addresses["line"][1])
     for line in (
         f"PRODUCE {SCHEDULES} 0 {FORGED}",

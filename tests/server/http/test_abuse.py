@@ -412,7 +412,7 @@ def test_connections_that_are_reset_at_any_time_leave_nothing_behind(server: Htt
         assert info.leased <= 1 or info.name == "g"
 
 
-def test_H1_only_so_many_requests_are_kept_that_were_sent_ahead(server: HttpRunning, topic: str) -> None:
+def test_R1_only_so_many_requests_are_kept_that_were_sent_ahead(server: HttpRunning, topic: str) -> None:
     http: Any = server.server._listeners["http"]
     request = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"
     with line_to(server) as line:
@@ -430,7 +430,7 @@ def test_H1_only_so_many_requests_are_kept_that_were_sent_ahead(server: HttpRunn
     assert replies == [200] * 1001 + [400]
 
 
-def test_H1_nothing_is_read_while_requests_wait_that_were_sent_ahead(server: HttpRunning, topic: str) -> None:
+def test_R1_nothing_is_read_while_requests_wait_that_were_sent_ahead(server: HttpRunning, topic: str) -> None:
     http: Any = server.server._listeners["http"]
     request = b"GET /livez HTTP/1.1\r\n" + _HOST + b"X: " + b"x" * 1000 + b"\r\n\r\n"
     read_while_waiting: list[int] = []
