@@ -114,8 +114,10 @@ class Settler:
 
     def _logs_in(self, files: list[JournalFile]) -> list[Log]:
         with self._engine.lock:
-            owners = cast("set[Log]", set().union(*(file.owners for file in files)))
-            return [log for log in owners if len(log)]
+            owners: dict[object, None] = {}
+            for file in files:
+                owners.update(file.owners)
+            return [log for log in cast("dict[Log, None]", owners) if len(log)]
 
     def _is_due(self, log: Log) -> bool:
         config = self._engine.config

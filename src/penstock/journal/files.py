@@ -39,7 +39,7 @@ class JournalFile:
         self.reserved_end = end  # up to here the file has space on the disk: writing there syncs faster
         self.live_bytes = 0  # of blocks that are neither settled nor carried elsewhere
         self.oldest_us = TIME_US_MAX  # the lowest timestamp of its blocks
-        self.owners: set[object] = set()  # the logs that have, or had, blocks in it
+        self.owners: dict[object, None] = {}  # the logs that have, or had, blocks in it; a set that keeps its order
         self._pins = 0
         self._retired = False
 
@@ -47,7 +47,7 @@ class JournalFile:
         """A block of this length was committed to it."""
         self.live_bytes += length
         self.oldest_us = min(self.oldest_us, timestamp_us)
-        self.owners.add(owner)
+        self.owners[owner] = None
 
     def reserve(self, end: int) -> None:
         """Fill the file with zeros ahead of small writes that would make it grow with every sync."""
