@@ -19,6 +19,7 @@ from penstock.broker.settling import Settler
 from penstock.broker.snapshot import GroupProgress, Snapshot
 from penstock.broker.topics import Catalog
 from penstock.delivery.partition import DeliveryState, PartitionState
+from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.info import GroupInfo
 from penstock.model.intake import Single
@@ -60,7 +61,7 @@ def held_by(broker: penstock.Broker) -> tuple[dict[str, object], list[object]]:
 
 def found_in(path: Path) -> tuple[dict[str, object], list[object]]:
     """The same, as recovery makes it of a directory, which is only read."""
-    state = recover(ReadOnlyStorage(path), BrokerConfig.parse(OPTIONS))
+    state = recover(ReadOnlyStorage(path), BrokerConfig.parse(OPTIONS), SystemClock())
     for file in state.files.values():
         file.handle.close()
     return state_of(state.catalog), list(state.staged.values())

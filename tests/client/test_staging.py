@@ -19,6 +19,7 @@ import penstock
 import penstock.aio
 from penstock.broker.recovery import recover
 from penstock.client import Client
+from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_staged, encode_publish, encode_stage
@@ -239,7 +240,7 @@ def until_more_than(messages: int, client: Client) -> None:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a directory that nobody has open has part of an epoch."""
-    state = recover(ReadOnlyStorage(path), BrokerConfig())
+    state = recover(ReadOnlyStorage(path), BrokerConfig(), SystemClock())
     for file in state.files.values():
         file.handle.close()
     return any(record.next_file is not None for record in state.staged.values())

@@ -7,7 +7,6 @@ on none. How messages get here is told in `burying`.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from penstock.model.events import Event, EventKind
 from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
-from penstock.model.pace import Pace
+from penstock.model.pace import SleepingPace
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
@@ -183,10 +182,10 @@ def redrive(
     letters_topic = dead_letters_topic(topic_name)
     if letters_topic == check_open_topic(letters_topic.removesuffix(DEAD_LETTERS) if to is None else to):
         raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
-    pace = Pace(None if dry_run else rate, time.monotonic())
+    pace = SleepingPace(None if dry_run else rate, engine.clock)
     # What dies again meanwhile comes behind this end: one call does not go round in circles.
     for letters in _in_steps(_until_now(engine, topic_name, chosen), chosen, pace.at_once(AT_ONCE)):
-        time.sleep(pace.ahead_s(report.selected, time.monotonic()))
+        pace.keep(report.selected)
         report.selected += len(letters)
         if not dry_run:
             with Uninterrupted():

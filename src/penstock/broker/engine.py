@@ -22,7 +22,7 @@ from penstock.broker.schedules import Schedules
 from penstock.broker.staged_publishing import StagedPublishing
 from penstock.journal import Journal
 from penstock.journal.files import JournalFile
-from penstock.model.clock import Clock, SystemClock
+from penstock.model.clock import Clock, to_engine_clock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.storage import Storage
@@ -35,7 +35,7 @@ class Engine(Publishing):
     def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.storage = storage
         self.config = config
-        self.clock = clock or SystemClock()
+        self.clock = to_engine_clock(clock)
         self.meters = Meters(self.clock)
         self.lock = threading.Lock()
         self.upkeep_lock = threading.Lock()  # held by settling and by retention
@@ -44,7 +44,7 @@ class Engine(Publishing):
         state: Recovered | None = None
         try:
             self.started_s = self.clock.monotonic_s()
-            state = recover(storage, config)
+            state = recover(storage, config, self.clock)
             self.broker_id = state.broker
             self.epoch = state.epoch + 1
             self.catalog = state.catalog

@@ -30,6 +30,7 @@ from penstock.journal import BlockEntry, BlockKind, scan_journal
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import LOST, bodies, decode_file_header, file_name, mark_of, sequence_of
 from penstock.model.batch import TAGS, decode_tags, head_of
+from penstock.model.clock import EngineClock
 from penstock.model.config import BrokerConfig, TopicConfig, restore_topic_config
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events, span_of
@@ -60,14 +61,14 @@ class Recovered:
     """The newest staged publish of each producer, the one silent for longest first."""
 
 
-def recover(storage: Storage, config: BrokerConfig) -> Recovered:
+def recover(storage: Storage, config: BrokerConfig, clock: EngineClock) -> Recovered:
     """The state of the broker whose directory this is; a new broker's where there is nothing."""
     checkpoint = read_checkpoint(storage)
     sequences = journal_sequences(storage)
     if checkpoint is None:
         if storage.list("journal") or storage.list("topics"):
             raise CorruptData("checkpoint-a", 0, "it is missing, although there is data")
-        return Recovered(uuid.uuid4().bytes, 0, 0, Catalog())
+        return Recovered(uuid.UUID(bytes=clock.random_bytes(16), version=4).bytes, 0, 0, Catalog())
     state = Recovered(
         checkpoint.broker,
         checkpoint.epoch,

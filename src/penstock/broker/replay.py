@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.names import check_group_name
-from penstock.model.pace import Pace
+from penstock.model.pace import SleepingPace
 from penstock.model.units import Time, parse_time_us
 from penstock.segments.window import Window
 
@@ -55,14 +54,14 @@ def replay_to_function(
 ) -> int:
     """Call the function with every message of the window, acked, dead and archived ones too; how many."""
     count = 0
-    pace = Pace(rate, time.monotonic())
+    pace = SleepingPace(rate, engine.clock)
     for number, reader in _readers(engine, topic_name, partition):
         withdrawn = _withdrawn(engine, topic_name, number)
         for message in reader.messages(window):
             if message.offset in withdrawn or (chosen is not None and not chosen(message)):
                 continue
-            if rate is not None and (ahead_s := pace.ahead_s(count, time.monotonic())) > _SLEEP_MIN_S:
-                time.sleep(ahead_s)
+            if rate is not None:
+                pace.keep(count, _SLEEP_MIN_S)
             function(message)
             count += 1
     return count

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import inf
-from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.reading import LogReader, as_rescheduled, to_messages
@@ -84,7 +83,7 @@ def search_messages(
     """The next messages inside a window, of one partition or of all, one after the other; only those with a key."""
     with engine.lock:
         logs = _logs(engine, topic, partition)
-    deadline_s = monotonic() + _PAGE_S
+    deadline_s = engine.clock.monotonic_s() + _PAGE_S
     found: list[StoredMessage] = []
     got_on = False  # every page gets on, however little time there is
     for log in logs:
@@ -94,7 +93,7 @@ def search_messages(
                 continue
             if log.partition == start.partition:
                 inside.start = max(inside.start, min(start.offset, OFFSET_MAX))
-        if got_on and (monotonic() > deadline_s or len(found) >= limit):
+        if got_on and (engine.clock.monotonic_s() > deadline_s or len(found) >= limit):
             return Found(found, Place(log.partition, inside.start))
         got_on = True
         left = limit - len(found)
@@ -148,7 +147,7 @@ def _read(
         seen += looked_at
         if fitting < len(rows.offsets):
             return rows.offsets[fitting]
-        if limit <= 0 or left_bytes <= 0 or seen >= _PAGE_SEEN or monotonic() > deadline_s:
+        if limit <= 0 or left_bytes <= 0 or seen >= _PAGE_SEEN or engine.clock.monotonic_s() > deadline_s:
             return end
     return None
 

@@ -23,6 +23,7 @@ from penstock.broker.segmenting import arrow_of_blocks, journal_opened
 from penstock.broker.topics import BlockRef, Log, Topic
 from penstock.journal.files import JournalFiles
 from penstock.model.bounds import shown
+from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.info import RecoveryReport, TopicInfo
@@ -152,7 +153,7 @@ def _recover(storage: ReadOnlyStorage) -> Recovered:
             "or penstock.open() was given"
         )
     try:
-        return recover(storage, BrokerConfig())
+        return recover(storage, BrokerConfig(), SystemClock())
     except (CorruptData, FileNotFoundError):
         storage.check_unlocked()  # a broker that was opened meanwhile changes what is being read
         raise

@@ -23,7 +23,6 @@ the name that says so; one that is still `.open` when the broker starts was neve
 
 from __future__ import annotations
 
-import secrets
 import struct
 from collections.abc import Iterator
 from types import TracebackType
@@ -62,9 +61,9 @@ _encode_head = msgspec.msgpack.Encoder().encode
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
-def new_file(stage: str) -> str:
-    """What the file of a new stage is called, without its ending."""
-    return f"{stage}~{secrets.token_hex(8)}"
+def new_file(stage: str, digits: bytes) -> str:
+    """What the file of a new stage is called, without its ending; the digits are 8 random bytes."""
+    return f"{stage}~{digits.hex()}"
 
 
 def name_of(file: str) -> str:

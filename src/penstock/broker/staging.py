@@ -172,7 +172,8 @@ class Staging:
     def _new_stage(self, name: str) -> Stage:
         if len(self._stages) >= STAGES_MAX:
             raise Overloaded(f"there are {STAGES_MAX:,} stages already: publish or drop some first")
-        stage = Stage(name, new_file(name), self._engine.clock.monotonic_s())
+        clock = self._engine.clock
+        stage = Stage(name, new_file(name, clock.random_bytes(8)), clock.monotonic_s())
         try:
             handle = self._engine.storage.create(path_of(stage.file, OPEN))
             self._keep_open(stage, handle)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.reading import LogReader
@@ -107,7 +106,8 @@ def search_traces(
 
     Partitions are merged by time. Where the clock was set back between two messages, it is by their offsets.
     """
-    deadline_s = monotonic() + _SEARCH_S
+    now_s = engine.clock.monotonic_s
+    deadline_s = now_s() + _SEARCH_S
     engine.journal.flush()  # what has happened until now is told
     heads = _heads(engine, query, sees, before)
     heapq.heapify(heads)
@@ -116,7 +116,7 @@ def search_traces(
     last: Mark | None = None
     while heads:
         head = heads[0]
-        if last is not None and (len(found) >= limit or seen >= _SEARCH_SEEN or monotonic() > deadline_s):
+        if last is not None and (len(found) >= limit or seen >= _SEARCH_SEEN or now_s() > deadline_s):
             return found, last
         if not head.read:
             if head.read_more(engine):

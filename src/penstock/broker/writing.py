@@ -13,7 +13,7 @@ from penstock.broker.retention import apply_event, stays
 from penstock.broker.routing import check_partition
 from penstock.broker.topics import Catalog, Log, Topic
 from penstock.journal import Commit, Journal
-from penstock.model.clock import Clock
+from penstock.model.clock import EngineClock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import (
     BrokerClosed,
@@ -37,7 +37,7 @@ class Writing:
     """The part of the engine that changes topics and logs events."""
 
     config: BrokerConfig
-    clock: Clock
+    clock: EngineClock
     lock: threading.Lock
     journal: Journal
     meters: Meters

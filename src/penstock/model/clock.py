@@ -1,13 +1,18 @@
-"""Time comes in through this seam, so that tests can run the broker on virtual time."""
+"""Time, sleeping and randomness come in through this seam, so that tests can run the broker on virtual time.
+
+Whatever would differ between two runs of the same operations is asked of the clock. Only threads that wait for each
+other do so in real time; an engine has none (`tests/broker/test_clock_seam.py` names every such place).
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
-    """What the broker needs to know of time."""
+    """What a caller's own clock must be able to do: tell the time."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970 (UTC): what messages are stamped with. It may step back."""
@@ -16,11 +21,48 @@ class Clock(Protocol):
         """Seconds that only ever grow: what intervals are measured with."""
 
 
+@runtime_checkable
+class EngineClock(Clock, Protocol):
+    """What an engine runs on: a clock that can also sleep, and is the source of random bytes."""
+
+    def sleep_s(self, seconds: float) -> None:
+        """Return when so many seconds have passed, by this clock."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes that nobody had before: what ids are made of."""
+
+
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks, and its own randomness."""
 
     def wall_us(self) -> int:
         return max(0, time.time_ns() // 1000)
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    def sleep_s(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+class _OwnTime(SystemClock):
+    """A clock that only tells the time, with the machine's sleep and randomness."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def wall_us(self) -> int:
+        return self._clock.wall_us()
+
+    def monotonic_s(self) -> float:
+        return self._clock.monotonic_s()
+
+
+def to_engine_clock(clock: Clock | None) -> EngineClock:
+    """The clock itself; what it lacks is the machine's, and without one everything is."""
+    if clock is None:
+        return SystemClock()
+    return clock if isinstance(clock, EngineClock) else _OwnTime(clock)
