@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "./html.js";
 import { away, toast } from "./store.js";
 
 const turns = new Set();
+let changes = 0; // under way: what is about to be deleted is not asked for
 
 // Ask for everything on the screen: something was changed, or the server is back. Pages that are left go first.
 export function refresh() {
@@ -25,6 +26,10 @@ export function usePoll(path, everyMs = 3000, ask = get) {
     let running = null;
     async function turn() {
       clearTimeout(timer);
+      if (changes) {
+        timer = setTimeout(turn, everyMs);
+        return;
+      }
       running?.abort();
       const mine = (running = new AbortController());
       try {
@@ -65,16 +70,19 @@ export function useAction() {
   }, []);
   async function run(work, done = null) {
     set({ busy: true, error: null });
+    changes += 1;
     try {
       const answer = await work();
       if (alive.current) set({ busy: false, error: null });
       const text = typeof done === "function" ? done(answer) : done;
       if (text) toast(text);
-      refresh();
       return true;
     } catch (error) {
       if (alive.current) set({ busy: false, error });
       return false;
+    } finally {
+      setTimeout(() => (changes -= 1), 0); // when a page that was left is gone
+      refresh();
     }
   }
   return { ...state, run };
