@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.broker.checkpoint import topic_state
+from penstock.broker.memory import ProducerHistories
 from penstock.broker.recovery import recover
 from penstock.broker.settling import Settler
 from penstock.broker.snapshot import GroupProgress, Snapshot
@@ -23,6 +24,7 @@ from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.info import GroupInfo
 from penstock.model.intake import Single
+from penstock.model.message import IdRun
 from penstock.storage.read_only import ReadOnlyStorage
 
 PRODUCERS_MAX = 4
@@ -278,3 +280,22 @@ def test_F1_live_recovered_reopened_and_snapshot_are_one_state(
             for step in steps:
                 step(broker, numbers)
             check_all_agree(broker, path)
+
+
+def test_L7_what_is_on_its_way_to_the_disk_is_known_until_it_arrives() -> None:
+    known = ProducerHistories()
+    known.expect_singles("p", 10, 0, 100, 5)
+    known.expect_singles("p", 15, 0, 105, 1)
+    known.expect_singles("p", 16, 0, 106, 4)
+    known.expect_singles("p", 30, 1, 7, 2)
+    assert known.find("p", 12) == [IdRun(0, 102, 1)]
+    assert known.find("p", 15) == [IdRun(0, 105, 1)]
+    assert known.find("p", 31) == [IdRun(1, 8, 1)]
+    assert known.find("p", 20) is None
+    assert known.has_any([(0, "p", 5, 6)]) and known.has_any([(0, "p", 19, 1)])
+    assert not known.has_any([(0, "p", 20, 10)]) and not known.has_any([(0, "q", 12, 1)])
+    known.arrive("p", 10, 10)  # three publishes, merged into one run by their block
+    assert [known.find("p", sequence) for sequence in (10, 15, 19)] == [None] * 3
+    assert known.find("p", 30) == [IdRun(1, 7, 1)]
+    known.arrive("p", 30, 2)
+    assert not known.has_any([(0, "p", 0, 100)])

@@ -69,6 +69,8 @@ _Singles = tuple[int, int, int]
 """Consecutive sequences of one message each, at consecutive offsets: the first, the partition, the first offset."""
 _Sequences = dict[int, _Singles | list[IdRun]]
 """Where messages went, by sequence, first published first."""
+_Run = tuple[int, int, int, int]
+"""As `_Singles`, with its end: the first sequence, the one behind the last, the partition, the first offset."""
 
 
 class _History:
@@ -88,12 +90,13 @@ class ProducerHistories:
     who is forgotten, depends on the journal alone, and is the same after a restart (F1).
     """
 
-    __slots__ = ("_coming", "_producers", "_sequences")
+    __slots__ = ("_coming", "_coming_runs", "_producers", "_sequences")
 
     def __init__(self) -> None:
         self._producers: dict[str, _History] = {}  # idle for longest first
         self._sequences = 0
         self._coming: dict[str, _Sequences] = {}
+        self._coming_runs: dict[str, list[_Run]] = {}  # few: those of the commits that are under way
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -102,6 +105,9 @@ class ProducerHistories:
         """Where the messages of a sequence went; None if it is new; an error if it is too old to tell."""
         coming, history = self._coming.get(producer), self._producers.get(producer)
         known = None if coming is None else coming.get(sequence)
+        for first, end, partition, base in self._coming_runs.get(producer, ()):
+            if first <= sequence < end:
+                known = (first, partition, base)
         if known is None and history is not None:
             known = history.published.get(sequence)
         if known is None and history is not None and sequence <= history.floor:
@@ -124,6 +130,9 @@ class ProducerHistories:
             coming, history = self._coming.get(producer), self._producers.get(producer)
             if coming is not None and _has_any(coming, first, count):
                 return True
+            for known, end, _, _ in self._coming_runs.get(producer, ()):
+                if known < first + count and first < end:
+                    return True
             if history is not None and (first <= history.floor or _has_any(history.published, first, count)):
                 return True
         return False
@@ -142,23 +151,32 @@ class ProducerHistories:
 
     def expect_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
         """Note such messages that were published one by one, with consecutive sequences and offsets."""
+        if count > 1:
+            self._coming_runs.setdefault(producer, []).append((first, first + count, partition, base))
+            return
         coming = self._coming.get(producer)
         if coming is None:
             coming = self._coming[producer] = {}
-        _put_singles(coming, first, partition, base, count)
+        coming[first] = (first, partition, base)
 
     def arrive(self, producer: str, sequence: int, count: int = 1) -> None:
         """So many sequences are not on their way any more: they are remembered now, or were refused."""
+        end = sequence + count
+        runs = self._coming_runs.get(producer) if count > 1 else None
+        if runs is not None:
+            others = [run for run in runs if not sequence <= run[0] < end]
+            count -= sum(run[1] - run[0] for run in runs) - sum(run[1] - run[0] for run in others)
+            if others:
+                self._coming_runs[producer] = others
+            else:
+                del self._coming_runs[producer]
         coming = self._coming.get(producer)
-        if coming is None or sequence not in coming:  # another partition's part of it was here before
+        if not count or coming is None:
             return
-        if len(coming) == count:
+        for arrived in range(sequence, end):
+            coming.pop(arrived, None)  # another partition's part of it may have been here before
+        if not coming:
             del self._coming[producer]
-        elif count == 1:
-            del coming[sequence]
-        else:
-            for arrived in range(sequence, sequence + count):
-                coming.pop(arrived, None)
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
@@ -178,10 +196,14 @@ class ProducerHistories:
     def remember_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
         """Note messages that were published one by one, with consecutive sequences and offsets."""
         history = self._latest(producer)
-        before = len(history.published)
-        _put_singles(history.published, first, partition, base, count)
-        self._sequences += len(history.published) - before
-        if len(history.published) > 2 * HISTORY:
+        published = history.published
+        before = len(published)
+        if count == 1:
+            published[first] = (first, partition, base)
+        else:
+            published.update(dict.fromkeys(range(first, first + count), (first, partition, base)))
+        self._sequences += len(published) - before
+        if len(published) > 2 * HISTORY:
             self._trim(history)
 
     def _latest(self, producer: str) -> _History:
@@ -223,13 +245,6 @@ class ProducerHistories:
             self.remember_singles(producer, sequence, run.partition, run.base, -run.count)
         else:
             self.remember(producer, sequence, run)
-
-
-def _put_singles(sequences: _Sequences, first: int, partition: int, base: int, count: int) -> None:
-    if count == 1:
-        sequences[first] = (first, partition, base)
-    else:
-        sequences.update(dict.fromkeys(range(first, first + count), (first, partition, base)))
 
 
 def _has_any(sequences: _Sequences, first: int, count: int) -> bool:
