@@ -161,22 +161,29 @@ class ProducerHistories:
 
     def arrive(self, producer: str, sequence: int, count: int = 1) -> None:
         """So many sequences are not on their way any more: they are remembered now, or were refused."""
-        end = sequence + count
-        runs = self._coming_runs.get(producer) if count > 1 else None
-        if runs is not None:
-            others = [run for run in runs if not sequence <= run[0] < end]
-            count -= sum(run[1] - run[0] for run in runs) - sum(run[1] - run[0] for run in others)
-            if others:
-                self._coming_runs[producer] = others
-            else:
-                del self._coming_runs[producer]
+        left = count
+        if count > 1 and producer in self._coming_runs:
+            left -= self._arrive_as_runs(producer, sequence, sequence + count)
         coming = self._coming.get(producer)
-        if not count or coming is None:
+        if not left or coming is None:
             return
-        for arrived in range(sequence, end):
-            coming.pop(arrived, None)  # another partition's part of it may have been here before
+        if count == 1:
+            coming.pop(sequence, None)  # another partition's part of it may have been here before
+        else:
+            for arrived in range(sequence, sequence + count):
+                coming.pop(arrived, None)
         if not coming:
             del self._coming[producer]
+
+    def _arrive_as_runs(self, producer: str, start: int, end: int) -> int:
+        """Let go of the runs between two sequences; how many sequences that were."""
+        runs = self._coming_runs[producer]
+        others = [run for run in runs if not start <= run[0] < end]
+        if others:
+            self._coming_runs[producer] = others
+        else:
+            del self._coming_runs[producer]
+        return sum(run[1] - run[0] for run in runs) - sum(run[1] - run[0] for run in others)
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
