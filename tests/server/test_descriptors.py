@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import resource
 from collections.abc import Iterator
 
@@ -10,7 +13,7 @@ import pytest
 from penstock.model.config import BrokerConfig
 from penstock.server.access.starting import StartRefused
 from penstock.server.config import ServerConfig
-from penstock.server.descriptors import connections_max, raise_limit
+from penstock.server.descriptors import SpareDescriptor, connections_max, raise_limit
 
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 NEEDED = 240 + 34
@@ -50,3 +53,24 @@ def test_a_limit_that_leaves_no_connection_is_refused() -> None:
     with pytest.raises(StartRefused, match="may open 274 files, and a server needs 274") as refused:
         connections_max(ServerConfig())
     assert "ulimit -n" in refused.value.hint
+
+
+def test_H6_the_spare_descriptor_is_given_up_while_there_is_no_other() -> None:
+    loop = asyncio.new_event_loop()
+    spare = SpareDescriptor(loop)
+    assert not spare.is_given_up()
+    spare.start()
+    assert not spare.is_given_up()
+    with contextlib.ExitStack() as taken:
+        allow(1 + max(map(int, os.listdir("/proc/self/fd"))))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        spare.start()
+        assert spare.is_given_up()
+        os.close(os.open(os.devnull, os.O_RDONLY))  # it is there for somebody who connects
+        spare.start()
+        assert spare.is_given_up()
+    assert not spare.is_given_up()
+    spare.stop()
+    loop.close()

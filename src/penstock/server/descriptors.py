@@ -6,8 +6,10 @@ opened; so the number of connections follows from the limit of the process.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import os
 import resource
 
 from penstock.model.config import BrokerConfig
@@ -18,6 +20,7 @@ REFUSED_AT_ONCE = 32
 """Connections beyond the limit that hear why they are refused; those beyond them are closed without a word."""
 _BESIDE_JOURNAL = 64 + 64 + 80 + REFUSED_AT_ONCE
 """The process itself (ports, pipes, libraries), open stages, threads that read segments, and those above."""
+_LOOK_S = 0.5
 _log = logging.getLogger("penstock.server")
 
 
@@ -51,3 +54,56 @@ def connections_max(config: ServerConfig) -> int:
 def _journal_files(config: BrokerConfig, limit: int) -> int:
     """How many journal files may be open; where they are tiny, and so many, connections still get most of the limit."""
     return min(config.max_unsettled_bytes // config.journal_file_bytes + 2, limit // 4)
+
+
+class SpareDescriptor:
+    """A descriptor that is given up when there is no other: whoever connects is taken with it, and closed at once.
+
+    The loop would try to accept them all the time otherwise, for they stay where they wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: int | None = None
+
+    def is_given_up(self) -> bool:
+        """Whether this process, or the machine, has no other descriptor."""
+        if self._timer is not None and self._held is None:
+            self._look()
+        return self._timer is not None and self._held is None
+
+    def start(self) -> None:
+        """Look now, and again and again."""
+        self._look()
+        self._timer = self._loop.call_later(_LOOK_S, self.start)
+
+    def _look(self) -> None:
+        """Hold a descriptor, unless there would be no other then."""
+        if self._held is None:
+            self._held = _new_descriptor()
+        another = _new_descriptor()
+        if another is None:
+            self._let_go()
+        else:
+            os.close(another)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+
+def _new_descriptor() -> int | None:
+    """A descriptor of nothing; None where there is none left."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None

@@ -82,6 +82,7 @@ class Server:
                 self.addresses[name] = await self._listen(name, listener)
             self.services.metrics.start()
             self.services.live.start()
+            self.services.spare_descriptor.start()
             if self._exporter is not None:
                 self._exporter.start()
         except BaseException:
@@ -97,6 +98,7 @@ class Server:
         await self._stop_listening(self.config.shutdown_grace)
         if self._exporter is not None:
             await self._exporter.stop()
+        self.services.spare_descriptor.stop()
         self.services.live.stop()
         self.services.metrics.stop()
         self.services.workers.stop()

@@ -16,7 +16,7 @@ from penstock.server.access.rates import RateLimits
 from penstock.server.access.tls import server_context
 from penstock.server.commits import Commits
 from penstock.server.deadlines import Deadlines
-from penstock.server.descriptors import REFUSED_AT_ONCE, connections_max
+from penstock.server.descriptors import REFUSED_AT_ONCE, SpareDescriptor, connections_max
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import OPERATIONS, TOKEN_OPERATIONS, prepare
@@ -34,6 +34,7 @@ class Services:
         self.config = config
         self.max_connections = connections_max(config)
         self.loop = asyncio.get_running_loop()
+        self.spare_descriptor = SpareDescriptor(self.loop)
         self.access = Access(config)
         self.rates = RateLimits(config.rate_limit)
         self.tls = server_context(config)
@@ -53,8 +54,9 @@ class Services:
 
     @property
     def is_flooded(self) -> bool:
-        """Whether there are so many more that the newest is closed without a word."""
-        return self.metrics.connections > self.max_connections + REFUSED_AT_ONCE
+        """Whether there are so many more, or so few descriptors left, that the newest is closed without a word."""
+        too_many = self.metrics.connections > self.max_connections + REFUSED_AT_ONCE
+        return too_many or self.spare_descriptor.is_given_up()
 
     async def call(self, principal: Principal, operation: str, **arguments: Any) -> Any:
         """The result of an operation by its name, if it is allowed."""
