@@ -266,8 +266,8 @@ def slowly(data: bytes) -> Iterator[bytes]:
     """Pieces that come slower than short deadlines allow, and faster than the slowest rate."""
     size = len(data) // 8
     for place in range(0, len(data), size):
-        time.sleep(0.1)
         yield data[place : place + size]
+        time.sleep(0.1)
 
 
 def upload_native(server: HttpRunning, value: bytes) -> None:
