@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from tests.abuse.harness import Target
+from tests.abuse.harness import Target, processor_s
 from tests.server.harness import until
 
 OPEN_FILES = 400
@@ -88,14 +88,9 @@ def test_H6_a_server_without_descriptors_refuses_and_goes_on_when_there_are_some
 
 def is_quiet(target: Target) -> bool:
     """Whether the server does next to nothing for a while."""
-    before_s = processor_s(target)
+    before_s = processor_s(target.pid)
     time.sleep(0.5)
-    return processor_s(target) - before_s < 0.1
-
-
-def processor_s(target: Target) -> float:
-    fields = Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return processor_s(target.pid) - before_s < 0.1
 
 
 def test_a_server_that_may_open_too_few_files_says_so_and_does_not_start(tmp_path: Path) -> None:
