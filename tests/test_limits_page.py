@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import contents, memory, staging, traffic
+from penstock.broker import contents, staging, traffic
 from penstock.delivery import keys, lease_book
+from penstock.log import producers
 from penstock.model.config import BrokerConfig
 from penstock.server import pipeline_history, pipelines, workers
 from penstock.server.access import rates
@@ -32,7 +33,7 @@ MIB = 1 << 20
         ("content kept for consumers that are near the end", f"{contents._CACHE_BYTES // MIB} MiB"),
         ("stages", f"{staging.STAGES_MAX:,} stages, {staging._HANDLES_MAX} open files"),
         ("rates of topics, for the dashboard", f"{traffic.TOPICS_MAX:,}"),
-        ("sequences of its producers", f"{2 * memory.HISTORY:,} of one producer, {memory._SEQUENCES_EACH} ×"),
+        ("sequences of its producers", f"{2 * producers.HISTORY:,} of one producer, {producers._SEQUENCES_EACH} ×"),
         ("messages parked behind their key (`order: key`)", f"{keys._PARKED_MAX:,}"),
         ("requests that are not answered, native", f"{connection._OPEN_REQUESTS_MAX:,}"),
         ("requests in threads", f"{workers._WAITING_MAX:,} of all; {workers._SLOW_MAX} slow"),

@@ -156,7 +156,7 @@ def test_changes_that_share_a_commit_all_hold_and_the_last_one_wins(engine_on: E
     assert config_of(engine).max_deliveries == 3
     engine.journal.flush()
     assert (config_of(engine).max_deliveries, config_of(engine).visibility_timeout) == (6, 5)
-    assert engine.topic("t").changing is None
+    assert engine.topic("t").changes == []
     again = engine_on(storage.crash())
     assert (config_of(again).max_deliveries, config_of(again).visibility_timeout) == (6, 5)
 
@@ -184,7 +184,7 @@ def test_R3_on_a_full_disk_the_old_options_stay_and_a_change_works_once_there_is
     with pytest.raises(DiskFull):
         configure(engine, max_deliveries=1)
     assert config_of(engine) == before
-    assert engine.topic("t").changing is None
+    assert engine.topic("t").changes == []
     (message,) = consumer.receive()
     message.fail("not yet", delay=0)
     assert len(consumer.receive()) == 1  # by the old options: it may fail twice

@@ -21,9 +21,9 @@ from penstock.broker.groups import _info, seek_group, show_group
 from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
-from penstock.broker.topics import first_offset
 from penstock.delivery.progress import Progress
 from penstock.journal import Commit
+from penstock.log.partition_log import first_offset
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, LeaseLost, StorageFailed
 from penstock.model.events import EventKind
@@ -31,6 +31,7 @@ from penstock.model.info import GroupInfo
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
 from penstock.testing import FaultyStorage, VirtualClock
+from tests.folding import assert_folded
 
 OPTIONS = {
     "journal_file_bytes": 4096,
@@ -657,6 +658,11 @@ class DeliveryMachine(RuleBasedStateMachine):
         with self.engine.lock:
             deliveries = [topic.delivery for topic in self.engine.catalog.by_name.values()]
             return [_info(delivery, desk) for delivery in deliveries if delivery for desk in delivery.desks.values()]
+
+    @invariant()
+    def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:
+        if hasattr(self, "engine"):
+            assert_folded(self.engine)
 
     @invariant()
     def Q1_nothing_is_lost_or_counted_twice(self) -> None:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
 from penstock.broker.settling import Settler
-from penstock.broker.topics import BlockRef, Log, Topic, missing_runs
 from penstock.journal.files import JournalFile
+from penstock.log.partition_log import BlockRef, Log, missing_runs
+from penstock.log.topics import Topic
+from penstock.log.usage import Usage
 from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.events import Event, EventKind, span_of
@@ -109,21 +111,21 @@ def happened(engine: Engine, events: list[Event]) -> None:
 def test_the_spans_of_blocks_stay_in_step_with_the_blocks(moves: list[tuple[int, int, int]], dropped: int) -> None:
     """Blocks come in any order and again, as carried ones do; the first are dropped, as settled ones are."""
     log = Log(Topic(1, "t", TopicConfig()), "events", 0)
-    file = JournalFile(MemoryStorage().create("journal"), 1, 1, 0)
+    usage = Usage()
     expected: dict[int, BlockRef] = {}
     for base, low, more in moves:
         expected[base] = BlockRef(base, 1, 1, 72, 10, 5, 99, 0, 128, low, low + more)
-        log.add(file, expected[base])
+        log.add(usage, expected[base])
     blocks = [expected[base] for base in sorted(expected)]
     assert list(log.blocks()) == blocks
-    log.drop(min(dropped, len(blocks)), {1: file})
+    log.drop(usage, min(dropped, len(blocks)))
     left = blocks[dropped:]
     assert list(log.blocks()) == left
     for offset in range(20):
         assert [log.block(i) for i in log.places_about(offset, offset)] == [
             block for block in left if block.low <= offset <= block.high
         ]
-    log.close({1: file})
+    log.close(usage)
     assert (len(log), list(log.places_about(3, 3))) == (0, [])
 
 
@@ -131,10 +133,10 @@ def test_the_spans_of_blocks_stay_in_step_with_the_blocks(moves: list[tuple[int,
 def test_what_is_missing_of_a_log_is_what_no_block_holds(tens: list[int], in_order: bool, dropped: int) -> None:
     """Blocks of ten, with gaps between them as a repair leaves them, and in any order, as recovery may find them."""
     log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
-    file = JournalFile(MemoryStorage().create("journal"), 1, 1, 0)
+    usage = Usage()
     for ten in sorted(tens) if in_order else tens:
-        log.add(file, BlockRef(ten * 10, 10, 1, 72, 10, 5, 99))
-    log.drop(min(dropped, len(tens)), {1: file})
+        log.add(usage, BlockRef(ten * 10, 10, 1, 72, 10, 5, 99))
+    log.drop(usage, min(dropped, len(tens)))
     held = {ten * 10 + n for ten in sorted(tens)[dropped:] for n in range(10)}
     for start in range(110):
         missing = {offset for first, end in missing_runs(log, start) for offset in range(first, end)}
@@ -143,10 +145,10 @@ def test_what_is_missing_of_a_log_is_what_no_block_holds(tens: list[int], in_ord
 
 def test_the_index_of_messages_holds_the_largest_numbers_there_are() -> None:
     log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
-    file = JournalFile(MemoryStorage().create("journal"), 7, 1, 0)
+    usage = Usage()
     block = BlockRef(2**62, 2**32 - 1, 7, 2**30, 2**32 - 1, 2**32 - 1, 2**62, 255, 255)
-    log.add(file, block)
-    log.add(file, block._replace(base=block.end, flags=0, priority=0))
+    log.add(usage, block)
+    log.add(usage, block._replace(base=block.end, flags=0, priority=0))
     assert [log.block(0), log.block(1).base, log.find(block.end)] == [block, block.end, 1]
     assert list(log.places_about(0, 0)) == []
 

@@ -20,6 +20,7 @@ from penstock.model.message import Message, MessageId, StoredMessage
 from penstock.model.names import parse_priority
 from penstock.segments.window import Window
 from penstock.testing import FaultyStorage, VirtualClock
+from tests.folding import assert_folded
 
 OPTIONS = {
     "journal_file_bytes": 4096,
@@ -259,6 +260,11 @@ class LogMachine(RuleBasedStateMachine):
             for partition in topic.partitions
             for message in LogReader(self.engine, partition.messages, topic.name == "kept").messages(Window(**window))
         ]
+
+    @invariant()
+    def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:
+        if hasattr(self, "engine"):
+            assert_folded(self.engine)
 
     @invariant()
     def everything_acknowledged_is_read_once_and_in_order(self) -> None:

@@ -13,7 +13,7 @@ from penstock.broker.ages import published, published_us
 from penstock.broker.burying import bury
 from penstock.broker.engine import Engine
 from penstock.broker.meters import COUNTED, OTHER, GroupMeter, Meters
-from penstock.broker.topics import Log
+from penstock.log.partition_log import Log
 from penstock.model.errors import PenstockError, StorageFailed
 from penstock.model.message import Message
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock

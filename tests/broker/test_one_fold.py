@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.broker.checkpoint import topic_state
-from penstock.broker.memory import ProducerHistories
 from penstock.broker.recovery import recover
 from penstock.broker.settling import Settler
 from penstock.broker.snapshot import GroupProgress, Snapshot
-from penstock.broker.topics import Catalog
 from penstock.delivery.partition import DeliveryState, PartitionState
+from penstock.log.checkpoint import topic_state
+from penstock.log.producers import ProducerHistories
+from penstock.log.topics import Catalog
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.info import GroupInfo
@@ -58,7 +58,7 @@ def _told(state: DeliveryState | None) -> object:
 def held_by(broker: penstock.Broker) -> tuple[dict[str, object], list[object]]:
     """The durable state of a broker, and its staged publishes."""
     with broker.engine.lock:
-        return state_of(broker.engine.catalog), list(broker.engine.staging.records())
+        return state_of(broker.engine.catalog), list(broker.engine.state.staged.values())
 
 
 def found_in(path: Path) -> tuple[dict[str, object], list[object]]:
@@ -66,7 +66,7 @@ def found_in(path: Path) -> tuple[dict[str, object], list[object]]:
     state = recover(ReadOnlyStorage(path), BrokerConfig.parse(OPTIONS), SystemClock())
     for file in state.files.values():
         file.handle.close()
-    return state_of(state.catalog), list(state.staged.values())
+    return state_of(state.state.catalog), list(state.state.staged.values())
 
 
 def copy_of(path: Path) -> Path:
@@ -116,7 +116,7 @@ def test_F1_the_cap_on_staged_publishing_is_the_same_after_a_restart(tmp_path: P
             broker.stage_many("s", "t", ["x"])
             broker.seal_stage("s")
             broker.publish_staged(["s"], producer=f"p{number}", sequence=1)
-        assert [record.producer for record in broker.engine.staging.records()] == ["p16", "p17", "p18", "p19"]
+        assert [record.producer for record in broker.engine.state.staged.values()] == ["p16", "p17", "p18", "p19"]
         check_all_agree(broker, tmp_path / "data")
 
 
@@ -144,10 +144,9 @@ def test_F2_a_refused_publish_leaves_the_producers_as_they_were(tmp_path: Path) 
         for number in range(PRODUCERS_MAX):
             broker.publish_many("t", ["x"], producer=f"p{number}", sequence=1)
         before = held_by(broker)
-        gathering = broker.engine.journal.gathering
         broker.engine.publish_many("t", ["refused"], "other", 1)
         broker.engine.publish_many("t", ["refused"], "p0", 2)
-        gathering.take_back(0, 0)  # as a full disk does it
+        broker.engine.journal.take_back(0, 0)  # as a full disk does it
         assert held_by(broker) == before
         check_all_agree(broker, tmp_path / "data")
 

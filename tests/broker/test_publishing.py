@@ -12,8 +12,8 @@ import pytest
 import penstock
 from penstock import Message, MessageId
 from penstock.broker.engine import Engine
-from penstock.broker.memory import HISTORY
 from penstock.broker.settling import Settler
+from penstock.log.producers import HISTORY
 from penstock.testing import MemoryStorage, VirtualClock
 
 

@@ -12,9 +12,10 @@ import pytest
 
 import penstock
 from penstock.broker.checking import check_directory
-from penstock.broker.checkpoint import decode_checkpoint, read_checkpoint, write_checkpoint
+from penstock.broker.checkpoint_files import read_checkpoint, write_checkpoint
 from penstock.broker.snapshot import Snapshot
 from penstock.broker.stage_files import encode_record, path_of
+from penstock.log.checkpoint import decode_checkpoint
 from penstock.model.batch import Batch
 from penstock.model.config import BrokerConfig
 from penstock.model.intake import Single, check_messages
@@ -171,8 +172,8 @@ def test_a_schedule_that_breaks_does_not_keep_the_others_waiting(
     broker: penstock.Broker, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     schedules = broker.engine.schedules
-    broken, offsets = schedules._known["real"]
-    schedules._known["real"] = (msgspec.structs.replace(broken, life_us="x"), offsets)  # no check lets it through
+    broken, offsets = schedules._find("real")
+    schedules._table.known["real"] = (msgspec.structs.replace(broken, life_us="x"), offsets)  # no check lets it through
     broker.schedule("sound", "0 * * * *", "t", "sound")
     pass_time(broker, clock, HOUR_S)
     assert published(broker) == [b"sound"]
@@ -196,7 +197,7 @@ def test_H4_a_directory_with_a_topic_of_a_bad_name_opens_and_nothing_is_written_
     with penstock.open(data, sync="never") as broker:
         broker.publish("good", "kept")
         with monkeypatch.context() as earlier:  # which checked no name where a topic was made
-            earlier.setattr("penstock.broker.writing.check_topic_name", lambda name: name)
+            earlier.setattr("penstock.log.reservations.check_topic_name", lambda name: name)
             with broker.engine.lock:
                 broker.engine._create(bad, BrokerConfig().topic_defaults, 0)
                 broker.engine.append_internal(bad, Batch([b"stays readable"]), 0)

@@ -158,7 +158,7 @@ def test_a_real_clock_fires_by_itself() -> None:
     with penstock.open(storage=MemoryStorage()) as broker, broker.consumer("t", "g") as consumer:
         broker.schedule("s", "* * * * *", "t", "x")
         with broker.engine.lock:
-            schedule, offsets = broker.engine.schedules._known["s"]
+            schedule, offsets = broker.engine.schedules._find("s")
             import msgspec
 
             soon = msgspec.structs.replace(schedule, next_us=broker.engine.clock.wall_us() + 50_000)

@@ -24,6 +24,7 @@ from penstock.model.errors import LeaseLost
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
 from penstock.testing import FaultyStorage, VirtualClock
+from tests.folding import assert_folded
 
 SEED = int(os.environ.get("PENSTOCK_SEED", "20260101"))
 OPTIONS = {
@@ -88,6 +89,7 @@ class Simulation:
         acts += [self.settle, self.checkpoint]
         for step in range(steps):
             self.chance.choice(acts)()
+            assert_folded(self.engine)
             if self.chance.random() < 0.003:
                 self.chance.choice([self.crash, self.crash_while_committing, self.restart])()
             if step % 250 == 0:

@@ -95,7 +95,7 @@ def test_producers_are_independent_and_the_one_silent_for_longest_is_forgotten_f
     engine = engine_on(MemoryStorage(), max_producers=2)
     for producer in ("a", "b", "a", "c"):
         publish(engine, producer=producer, sequence=engine.journal.commits)
-    assert [record.producer for record in engine.staging.records()] == ["a", "c"]
+    assert [record.producer for record in engine.state.staged.values()] == ["a", "c"]
 
 
 def test_a_topic_that_was_deleted_meanwhile_is_made_again(engine_on: EngineOn) -> None:

@@ -75,7 +75,7 @@ def test_a_publish_larger_than_a_step_goes_in_order_and_goes_on_after_a_refusal(
     again.catalog.by_name["t"].configure(again.config.topic_defaults)
     assert publish(again, "other") == 10
     assert [value.strip() for value in values(again)] == [f"{name}{n}" for name in "ab" for n in range(5)]
-    assert (files(storage), again.staging.records()[0].files) == ([], ())
+    assert (files(storage), next(iter(again.state.staged.values())).files) == ([], ())
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "never"])
@@ -93,7 +93,7 @@ def test_more_than_32_mib_is_published_in_a_few_commits_and_survives_a_power_cut
     assert engine.journal.commits == commits + 2
     again = engine_on(storage.crash())
     assert [value[:2] for value in values(again)] == [f"{name}{n}" for name in "ab" for n in range(5) for _ in range(4)]
-    assert again.staging.records()[0].messages == 40
+    assert next(iter(again.state.staged.values())).messages == 40
 
 
 # Crashes.
@@ -128,7 +128,7 @@ def test_S5_a_power_cut_at_any_moment_of_an_epoch_leaves_it_published_once(
                 was_done = False
             storage = storage.crash()
             engine = engine_on(storage, journal_file_bytes=8192)
-            unfinished = any(record.next_file is not None for record in engine.staging.records())
+            unfinished = any(record.next_file is not None for record in engine.state.staged.values())
             if cut % 2:
                 storage.cut_power_after(storage.random.randrange(16))
                 with contextlib.suppress(PenstockError):

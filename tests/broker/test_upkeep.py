@@ -311,7 +311,7 @@ def test_a_file_that_is_just_not_cleanable_has_logs_to_settle(engine_on: EngineO
     engine.journal.seal()
     (file,) = engine.journal.sealed_files()
     for short_of_cleanable in range(1, 40):
-        file.live_bytes = (file.end - FILE_HEADER_BYTES) // 4 + short_of_cleanable
+        engine.state.usage.of(file.sequence).live_bytes = (file.end - FILE_HEADER_BYTES) // 4 + short_of_cleanable
         assert Settler(engine)._largest_logs(file) == [engine.topic("t").partitions[0].messages], short_of_cleanable
 
 
@@ -322,8 +322,8 @@ def test_only_something_old_in_the_file_being_written_seals_it_for_age(
     publish(engine, b"sealed")
     engine.journal.seal()
     publish(engine, b"current")
-    for file in engine.journal.files.values():
-        file.oldest_us = 0  # of a block that is no longer there
+    for sequence in engine.journal.files:
+        engine.state.usage.of(sequence).oldest_us = 0  # of a block that is no longer there
     assert not Settler(engine)._is_old()
     clock.advance(3601)
     assert Settler(engine)._is_old()

@@ -243,7 +243,7 @@ def is_unfinished(path: Path) -> bool:
     state = recover(ReadOnlyStorage(path), BrokerConfig(), SystemClock())
     for file in state.files.values():
         file.handle.close()
-    return any(record.next_file is not None for record in state.staged.values())
+    return any(record.next_file is not None for record in state.state.staged.values())
 
 
 @pytest.mark.crash

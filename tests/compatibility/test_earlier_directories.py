@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock import EventKind
-from penstock.broker.checkpoint import COPIES, Checkpoint, LogState, TopicState, topic_state
+from penstock.broker.checkpoint_files import COPIES
 from penstock.broker.recovery import Recovered, recover
 from penstock.cli.main import app
 from penstock.delivery.partition import DeliveryState
@@ -26,6 +26,7 @@ from penstock.delivery.progress import ProgressState, Tally
 from penstock.delivery.settings import GroupSettings
 from penstock.journal import BlockKind
 from penstock.journal.layout import LOST
+from penstock.log.checkpoint import Checkpoint, LogState, TopicState, topic_state
 from penstock.model.batch import decode_tags
 from penstock.model.config import BrokerConfig
 from penstock.storage.read_only import ReadOnlyStorage
@@ -192,7 +193,7 @@ def test_F1_a_snapshot_tells_of_it_what_the_earlier_version_told(data: Path, nam
 
 def test_F1_recovery_restores_every_field_of_a_checkpoint_that_closing_wrote(earlier: Path) -> None:
     data = earlier / "closed" / "data"
-    checkpoint, state = checkpoint_of(data), recovered(data)
+    checkpoint, state = checkpoint_of(data), recovered(data).state
     assert checkpoint.clean
     for topic in checkpoint.topics:
         topic.config["backlog_groups"] = "live"  # an option that is new
@@ -228,7 +229,7 @@ def test_L7_every_sequence_in_it_is_known_where_it_was(data: Path) -> None:
             for row, producer, sequence, count in batch.origins or ():
                 first = block.entry.base + row
                 published += [(block.entry.topic, producer, sequence + place, first + place) for place in range(count)]
-    state = recovered(data)
+    state = recovered(data).state
     for number, producer, sequence, first in published:
         histories = state.catalog.by_id[number].producers
         assert histories is not None

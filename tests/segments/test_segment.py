@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, EventKind, span_of
-from penstock.segments import SegmentInfo, segment_name, writer
+from penstock.model.stored import SegmentInfo, segment_name
+from penstock.segments import writer
 from penstock.segments.reader import SegmentReader, _CheckedBytes
 from penstock.segments.schema import events_from_arrow, events_to_arrow, messages_from_arrow, messages_to_arrow
 from penstock.segments.window import Rows, Window

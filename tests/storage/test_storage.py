@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import DirectoryLocked, InvalidArgument
-from penstock.segments.info import archived_name, segment_name
+from penstock.model.stored import archived_name, segment_name
 from penstock.storage import File, FileStorage, Storage, put_file, read_file
 from penstock.storage.interface import Buffer
 from penstock.storage.read_only import ReadOnlyStorage

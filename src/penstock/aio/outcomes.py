@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.journal import Commit, Journal
 
@@ -20,7 +20,7 @@ class Outcomes(Protocol):
 class ThreadOutcomes:
     """The commits that tasks of one event loop wait for; the broker's commit thread does them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal[Any]) -> None:
         self._create_future = loop.create_future
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._journal = journal

@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 
-from penstock.broker.topics import Log
-from penstock.segments.info import SegmentInfo
+from penstock.log.partition_log import Log
+from penstock.model.stored import SegmentInfo
 
 _BLOCKS_MAX = 64  # how many blocks of one run are looked at: those in between are as old as their neighbours
 _end = attrgetter("end")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.contents import Unreadable
 from penstock.broker.reading import LogReader
-from penstock.broker.topics import Topic
 from penstock.delivery.group import Dying, Group
 from penstock.delivery.offsets import Offsets, from_range, lowest
+from penstock.log.topics import Topic
 from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData
 from penstock.model.events import EventKind

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.broker.blocks import TopicBlock, TopicRecord
+from penstock.log.reservations import reserve_options
 from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.schedules import check_open_topic
 
@@ -26,19 +25,8 @@ def configure_topic(engine: Engine, name: str, options: Mapping[str, object]) ->
         topic = engine.topic(name)
         if topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
-        newest = topic.changing or topic.config
+        newest = topic.changes[-1] if topic.changes else topic.config
         config = newest.changed(options)
         if config == newest:
             return engine.journal.latest_commit()
-        topic.changing = config
-
-        def change() -> None:
-            topic.configure(config)
-            if topic.changing is config:
-                topic.changing = None
-
-        def keep() -> None:
-            topic.changing = None  # those behind it are refused with it
-
-        record = TopicRecord(name, dataclasses.asdict(config), topic.lowest_offset())
-        return engine.journal.gather(TopicBlock(topic.id, record, now_us, change, keep), 0)
+        return engine.journal.gather(reserve_options(topic, config, now_us), 0)

@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.broker.reading import LogReader, as_rescheduled
-from penstock.broker.topics import Log
 from penstock.delivery.offsets import Offsets, from_range
+from penstock.log.partition_log import Log
 from penstock.model.batch import select
 from penstock.model.errors import CorruptData
 from penstock.segments.window import Rows, Window

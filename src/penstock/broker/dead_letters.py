@@ -15,8 +15,9 @@ import msgspec
 from penstock.broker.burying import AT_ONCE, BYTES_AT_ONCE, LINEAGE
 from penstock.broker.interrupts import Uninterrupted
 from penstock.broker.reading import LogReader, LogSource
-from penstock.broker.topics import Catalog, Partition, Topic, is_kept
 from penstock.delivery.offsets import Offsets, written
+from penstock.log.partition_log import is_kept
+from penstock.log.topics import Catalog, Partition, Topic
 from penstock.model.batch import Batch
 from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind

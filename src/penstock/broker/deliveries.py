@@ -15,13 +15,16 @@ from penstock.broker.contents import Contents
 from penstock.broker.indexing import build_index, segment_columns
 from penstock.broker.reading import LogReader
 from penstock.broker.topic_delivery import TopicDelivery
-from penstock.broker.topics import Topic, first_offset, missing_runs
 from penstock.broker.waiting import Fetched, Seats, Waiter
 from penstock.delivery.group import Dying, Group, Logged, Moment
+from penstock.delivery.index import Columns
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
+from penstock.log.effects import EventRefused, Happened, Published, TopicChanged, TopicDeleted
+from penstock.log.partition_log import first_offset, missing_runs
+from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
@@ -57,6 +60,11 @@ class Deliveries:
         self._consumers = 0
         self.wake_timer: Callable[[], None] = lambda: None
         engine.journal.on_committed = self._serve_news
+        engine.folding.listen(Published, _published)
+        engine.folding.listen(Happened, self._happened)
+        engine.folding.listen(EventRefused, _refused)
+        engine.folding.listen(TopicChanged, _configured)
+        engine.folding.listen(TopicDeleted, _deleted)
 
     def now(self) -> Moment:
         """The time of both clocks."""
@@ -380,6 +388,11 @@ class Deliveries:
             except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
                 _log.exception("serving %s failed", delivery.topic.name)
 
+    def _happened(self, effect: Happened) -> None:
+        delivery = effect.topic.delivery
+        if delivery is not None:
+            delivery.committed(effect.partition.messages.partition, effect.event, self._engine.clock.wall_us())
+
     def _log_events(self, topic: Topic, events: Iterable[Logged]) -> None:
         """Log what nobody may be waiting for: the timer sees to it that it is committed."""
         self._engine.log_events(topic, events)
@@ -396,3 +409,33 @@ class Deliveries:
         for topic in self._engine.catalog.by_id.values():
             if topic.delivery is not None:
                 topic.delivery.close()
+
+
+def _published(effect: Published) -> None:
+    """Put new messages into the index of their partition, if somebody consumes the topic."""
+    topic, index, record = effect.topic, effect.partition.index, effect.record
+    if index is None:
+        return
+    batch = record.tags()
+    keys = batch.keys if topic.config.order == "key" else None
+    index.add(
+        Columns(record.base, record.count, batch.priority, batch.priorities, batch.deliver_at, batch.expires_at, keys)
+    )
+    if topic.delivery is not None:
+        topic.delivery.published(effect.partition.messages, record.base, batch, record.timestamp_us, effect.size_bytes)
+
+
+def _refused(effect: EventRefused) -> None:
+    if effect.topic.delivery is not None:
+        effect.topic.delivery.refused(effect.partition.messages.partition, effect.event)
+
+
+def _configured(effect: TopicChanged) -> None:
+    if effect.topic.delivery is not None:
+        effect.topic.delivery.configure(effect.topic.config)
+
+
+def _deleted(effect: TopicDeleted) -> None:
+    if effect.topic.delivery is not None:
+        effect.topic.delivery.close()
+        effect.topic.delivery = None

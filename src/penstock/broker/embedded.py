@@ -20,7 +20,7 @@ from penstock.broker.layouts import topic_layout
 from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain, trim
 from penstock.broker.segment_process import SegmentProcess
-from penstock.broker.topics import Log
+from penstock.log.partition_log import Log
 from penstock.model.bounds import shown
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig

@@ -11,8 +11,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from penstock.broker.checkpoint import VERSION, Checkpoint, topic_state, write_checkpoint
+from penstock.broker.checkpoint_files import write_checkpoint
 from penstock.broker.deliveries import Deliveries
+from penstock.broker.folding import Folding
 from penstock.broker.forks import disown_in_forks
 from penstock.broker.guard import DiskGuard
 from penstock.broker.meters import Meters
@@ -22,6 +23,8 @@ from penstock.broker.schedules import Schedules
 from penstock.broker.staged_publishing import StagedPublishing
 from penstock.journal import Journal
 from penstock.journal.files import JournalFile
+from penstock.log.checkpoint import VERSION, Checkpoint, topic_state
+from penstock.log.records import Record
 from penstock.model.clock import Clock, to_engine_clock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import BrokerClosed, StorageFailed
@@ -41,26 +44,27 @@ class Engine(Publishing):
         self.upkeep_lock = threading.Lock()  # held by settling and by retention
         self._checkpoint_lock = threading.Lock()
         storage.lock()
-        state: Recovered | None = None
+        found: Recovered | None = None
         try:
             self.started_s = self.clock.monotonic_s()
-            state = recover(storage, config, self.clock)
-            self.broker_id = state.broker
-            self.epoch = state.epoch + 1
-            self.catalog = state.catalog
-            self.doomed = state.doomed
-            self.recovery = state.report
-            self.untidy = not state.clean  # whether there may be files that nothing refers to
-            self._checkpoint_number = state.checkpoint_number
-            self.journal = Journal(
-                storage, config, state.broker, self.lock, state.files, state.current, state.next_sequence
+            found = recover(storage, config, self.clock)
+            self.broker_id = found.broker
+            self.epoch = found.epoch + 1
+            self.state = found.state
+            self.catalog = found.state.catalog
+            self.recovery = found.report
+            self.untidy = not found.clean  # whether there may be files that nothing refers to
+            self._checkpoint_number = found.checkpoint_number
+            self.folding = Folding(found.state)
+            self.journal: Journal[Record] = Journal(
+                storage, config, found.broker, self.lock, self.folding, found.files, found.current, found.next_sequence
             )
             self.journal.observer = self.meters
+            self.meters.listen_to(self.folding)
             self._guard = DiskGuard(storage, config, self.journal, self.meters.space)
-            self._begin_writing()
             self.closed = False
             self._released = False  # whether the directory may belong to somebody else
-            self.staging = StagedPublishing(self, state.staged)
+            self.staging = StagedPublishing(self)
             self.deliveries = Deliveries(self)
             self.schedules = Schedules(self)
             self.schedules.load()
@@ -68,7 +72,7 @@ class Engine(Publishing):
             disown_in_forks(self)
             self.recovery.seconds = self.clock.monotonic_s() - self.started_s
         except BaseException:
-            for file in state.files.values() if state is not None else ():
+            for file in found.files.values() if found is not None else ():
                 file.handle.close()
             storage.close()
             raise
@@ -96,7 +100,7 @@ class Engine(Publishing):
                 raise StorageFailed(*self.journal.frozen.args)
             with self.lock:
                 self._checkpoint_number += 1
-                doomed, self.doomed = self.doomed, []
+                doomed, self.state.files_to_delete = self.state.files_to_delete, []
                 gone = {file.sequence for file in without}
                 sequence, position, synced = self.journal.position()
                 snapshot = Checkpoint(
@@ -115,16 +119,18 @@ class Engine(Publishing):
                     doomed=doomed,
                     topics=[topic_state(topic) for topic in self.catalog.by_id.values() if topic.committed],
                     clean=clean,
-                    staged=self.staging.records(),
+                    staged=list(self.state.staged.values()),
                 )
             try:
                 write_checkpoint(self.storage, snapshot)
             except OSError:
                 with self.lock:
-                    self.doomed = doomed + self.doomed
+                    self.state.files_to_delete = doomed + self.state.files_to_delete
                 raise
             for file in without:
                 self.journal.remove(file)
+                with self.lock:
+                    self.state.usage.forget(file.sequence)
             self._remove(doomed)
             self.meters.checkpoint_s.observe(self.clock.monotonic_s() - started_s)
 
@@ -143,7 +149,7 @@ class Engine(Publishing):
                 self.storage.remove(doomed[-1])
             except OSError:
                 with self.lock:
-                    self.doomed += doomed
+                    self.state.files_to_delete += doomed
                 raise
             doomed.pop()
 

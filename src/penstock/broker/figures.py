@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.ages import published_us
 from penstock.broker.meters import COUNTED, OTHER, GroupMeter
-from penstock.broker.topics import Topic, first_offset
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Topic
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
-    from penstock.broker.topics import Partition
     from penstock.delivery.claims import Claims
     from penstock.delivery.progress import Progress
+    from penstock.log.topics import Partition
 
 _TOPICS_AT_ONCE = 50
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.reading import LogReader
 from penstock.broker.routing import check_partition
-from penstock.broker.topics import Topic, first_offset
 from penstock.delivery.progress import Progress, Tally
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.info import GroupInfo, MemberInfo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.broker.space import SpaceRefusals
-from penstock.journal import Journal
+from penstock.journal.files import JournalFiles
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, Overloaded
 from penstock.model.units import format_size
@@ -16,7 +16,7 @@ _LOOK_AGAIN_US = 100_000
 class DiskGuard:
     """Looks at the disk now and then, and counts what was taken since."""
 
-    def __init__(self, storage: Storage, config: BrokerConfig, journal: Journal, refusals: SpaceRefusals) -> None:
+    def __init__(self, storage: Storage, config: BrokerConfig, journal: JournalFiles, refusals: SpaceRefusals) -> None:
         self._storage, self._config, self._journal, self._refusals = storage, config, journal, refusals
         self._taken_bytes = _LOOK_AGAIN_BYTES
         self._looked_us = 0

@@ -10,11 +10,12 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics import BlockRef, Log, Partition, first_offset
 from penstock.delivery.index import Columns, PartitionIndex
 from penstock.journal.files import JournalFile
+from penstock.log.partition_log import BlockRef, Log, first_offset
+from penstock.log.topics import Partition
 from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, decode_batch, decode_tags
-from penstock.segments.info import SegmentInfo
+from penstock.model.stored import SegmentInfo
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine

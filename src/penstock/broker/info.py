@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics import Partition, Topic, first_offset
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Partition, Topic
 from penstock.model.info import BrokerStatus, PartitionInfo, TopicInfo
 from penstock.version import __version__
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import posixpath
 
-from penstock.broker.topics import Log, Topic, first_offset
+from penstock.log.partition_log import Log, first_offset
+from penstock.log.topics import Topic
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
-from penstock.segments.info import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, archived_name, segment_name
 
 
 def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:

@@ -15,8 +15,8 @@ from penstock.broker.ages import published_us
 from penstock.broker.groups import members_of, tally_of
 from penstock.broker.info import topic_info
 from penstock.broker.standings import Standings
-from penstock.broker.topics import Topic
 from penstock.delivery.offsets import Offsets
+from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo

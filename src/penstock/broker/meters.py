@@ -16,17 +16,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.ages import published
-from penstock.broker.blocks import BatchBlock, SinglesBlock
 from penstock.broker.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
 from penstock.broker.space import SpaceRefusals
 from penstock.broker.traffic import Traffic
-from penstock.journal.commit import Block, CommitObserver
-from penstock.journal.layout import BlockEntry
+from penstock.journal.commit import CommitObserver
+from penstock.log.effects import Happened, Published, TopicDeleted
+from penstock.log.records import SingleMessages
 from penstock.model.errors import DiskFull, PenstockError
 from penstock.model.events import Event, EventKind
 
 if TYPE_CHECKING:
-    from penstock.broker.topics import Log, Topic
+    from penstock.broker.folding import Folding
+    from penstock.log.partition_log import Log
+    from penstock.log.topics import Topic
     from penstock.model.clock import Clock
 
 OTHER = "_other"
@@ -36,7 +38,6 @@ COUNTED = ("delivered", "redelivered", "acked", "failed", "expired", "released",
 DELIVERED, REDELIVERED, ACKED, FAILED, EXPIRED, RELEASED, DEAD, LAPSED, REDRIVEN = range(len(COUNTED))
 _PLACES = {EventKind(name): place for place, name in enumerate(COUNTED) if name != "redelivered"}
 _NAMED_MAX = 200
-_PUBLISHED = (BatchBlock, SinglesBlock)
 _log = logging.getLogger("penstock")
 
 
@@ -85,6 +86,8 @@ class Meters(CommitObserver):
         self.published_bytes = 0
         self.traffic = Traffic(clock.monotonic_s)
         self.totals = [0] * len(COUNTED)
+        self._commit_messages = 0  # of the group that is being taken in
+        self._commit_us = 0
         self.commits = 0
         self.refused_commits = 0
         self.written_bytes = 0
@@ -105,6 +108,12 @@ class Meters(CommitObserver):
         self.checkpoint_s = Histogram(WORK_S)  # under the checkpoint lock
         self.space = SpaceRefusals(clock)
 
+    def listen_to(self, folding: Folding) -> None:
+        """Count what is committed."""
+        folding.listen(Published, self.count_published)
+        folding.listen(Happened, self.count_event)
+        folding.listen(TopicDeleted, lambda effect: self.topic_gone(effect.topic))
+
     # The journal.
 
     def monotonic_s(self) -> float:
@@ -113,30 +122,39 @@ class Meters(CommitObserver):
     def synced(self, seconds: float) -> None:
         self.fsync_s.observe(seconds)
 
-    def committed(self, blocks: list[Block], entries: list[BlockEntry], size_bytes: int) -> None:
+    def committed(self, size_bytes: int) -> None:
         try:
-            now_us, messages, message_bytes = self._wall_us(), 0, 0
-            self.traffic.look_at_clock()
-            for place, block in enumerate(blocks):
-                if isinstance(block, _PUBLISHED):
-                    count, length, topic = block.count, entries[place].length, block.log.topic
-                    meter = topic.meter or self.meter_of(topic)
-                    meter.published += count
-                    meter.published_bytes += length
-                    self.traffic.add(topic.name, count)
-                    messages += count
-                    message_bytes += length
-                    waited_s = (now_us - block.timestamp_us) / 1_000_000
-                    publishes = 1 if type(block) is BatchBlock else count
-                    self.publish_s.observe(waited_s if waited_s > 0 else 0.0, publishes)
-            self.published += messages
-            self.published_bytes += message_bytes
             self.commits += 1
             self.written_bytes += size_bytes
             self.commit_bytes.observe(size_bytes)
-            self.commit_messages.observe(messages)
+            self.commit_messages.observe(self._commit_messages)
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("a commit was not counted")
+        self._commit_messages = 0
+
+    def count_published(self, effect: Published) -> None:
+        """Messages were committed."""
+        try:
+            self._published(effect)
+        except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
+            _log.exception("a commit was not counted")
+
+    def _published(self, effect: Published) -> None:
+        record, topic, size_bytes = effect.record, effect.topic, effect.size_bytes
+        if not self._commit_messages:
+            self._commit_us = self._wall_us()
+            self.traffic.look_at_clock()
+        count = record.count
+        self._commit_messages += count
+        meter = topic.meter or self.meter_of(topic)
+        meter.published += count
+        meter.published_bytes += size_bytes
+        self.traffic.add(topic.name, count)
+        waited_s = (self._commit_us - record.timestamp_us) / 1_000_000
+        publishes = count if type(record) is SingleMessages else 1
+        self.publish_s.observe(waited_s if waited_s > 0 else 0.0, publishes)
+        self.published += count
+        self.published_bytes += size_bytes
 
     def refused(self, error: PenstockError) -> None:
         self.refused_commits += 1
@@ -145,28 +163,31 @@ class Meters(CommitObserver):
 
     # Delivery.
 
-    def happened(self, log: Log, event: Event) -> None:
-        """An event about messages of a log was committed."""
+    def count_event(self, effect: Happened) -> None:
+        """Something happened to messages."""
+        try:
+            self._happened(effect)
+        except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
+            _log.exception("an event was not counted")
+
+    def _happened(self, effect: Happened) -> None:
+        event, topic = effect.event, effect.topic
         place = _PLACES.get(event.kind)
         if event.group is None:
             return
-        try:
-            if place is None:
-                if event.kind == EventKind.FORGOTTEN:
-                    self._forget(log.topic, event.group)
-                return
-            topic = log.topic
-            meter = topic.meter or self.meter_of(topic)
-            group = meter.groups.get(event.group) or self.group_of(meter, event.group)
-            group.counts[place] += event.count
-            self.totals[place] += event.count
-            if place == ACKED:
-                self._acked(log, event, group)
-            elif event.attempt > 1 and place == DELIVERED:
-                group.counts[REDELIVERED] += event.count
-                self.totals[REDELIVERED] += event.count
-        except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
-            _log.exception("an event was not counted")
+        if place is None:
+            if event.kind == EventKind.FORGOTTEN:
+                self._forget(topic, event.group)
+            return
+        meter = topic.meter or self.meter_of(topic)
+        group = meter.groups.get(event.group) or self.group_of(meter, event.group)
+        group.counts[place] += event.count
+        self.totals[place] += event.count
+        if place == ACKED:
+            self._acked(effect.partition.messages, event, group)
+        elif event.attempt > 1 and place == DELIVERED:
+            group.counts[REDELIVERED] += event.count
+            self.totals[REDELIVERED] += event.count
 
     def _acked(self, log: Log, event: Event, group: GroupMeter) -> None:
         for time_us, messages, size_bytes in published(log, event.offset, event.last, event.offsets):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from zlib import crc32
 
-from penstock.broker.blocks import BatchBlock, SinglesBlock
 from penstock.broker.flow import check_delay, check_flow
-from penstock.broker.memory import ProducerHistories
 from penstock.broker.routing import ids_in_order, route
-from penstock.broker.topics import Topic
 from penstock.broker.writing import MESSAGE_BYTES, Writing
-from penstock.journal import Block, Commit
+from penstock.journal import Commit
+from penstock.log.producers import ProducerHistories
+from penstock.log.records import Record, SingleMessages
+from penstock.log.reservations import reserve_batch, reserve_single, reserve_singles
+from penstock.log.topics import Topic
 from penstock.model.batch import Batch, Origin
 from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded
 from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer, set_producer_name
@@ -65,7 +66,9 @@ class Publishing(Writing):
             else:
                 partition = int(partition)
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            return MessageId(topic.name, partition, block.add(single, producer, sequence, name)), commit
+            log = topic.partitions[partition].messages
+            offset = reserve_single(log, block, single, producer, sequence, name)
+            return MessageId(topic.name, partition, offset), commit
 
     def publish_singles(
         self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int, names: Names = _NO_NAMES
@@ -87,18 +90,20 @@ class Publishing(Writing):
                 check_flow(topic, len(singles), 0, now_us)
             partition = topic.next_partition()
             block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            base = block.add_all(singles, origins, names)
+            base = reserve_singles(topic.partitions[partition].messages, block, singles, origins, names)
             return IdRun(partition, base, len(singles)), commit
 
-    def _singles_block(self, topic: Topic, partition: int, size_bytes: int, now_us: int) -> tuple[SinglesBlock, Commit]:
-        """The block that takes single messages of a partition until the next commit."""
-        log = topic.partitions[partition].messages
-        block = self._open_singles.get(log)
-        if block is not None and self._open_commit is self.journal.gathering.commit:
-            return block, self.journal.grow(size_bytes)
-        self._begin_gathering()
-        block = self._open_singles[log] = SinglesBlock(log, now_us, self.config.max_producers)
-        return block, self.journal.gather(block, size_bytes)
+    def _singles_block(
+        self, topic: Topic, partition: int, size_bytes: int, now_us: int
+    ) -> tuple[SingleMessages, Commit]:
+        """The record that takes single messages of a partition until the next commit."""
+        log, gathering = topic.partitions[partition].messages, self.journal.gathering
+        record = gathering.open.get(log)
+        if record is not None:
+            assert isinstance(record, SingleMessages)
+            return record, self.journal.grow(size_bytes)
+        record = gathering.open[log] = SingleMessages(log, now_us)
+        return record, self.journal.gather(record, size_bytes)
 
     def publish_many(
         self,
@@ -138,18 +143,17 @@ class Publishing(Writing):
             return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
         return self._append_routed(topic, intake, topic.next_partition(), now_us)
 
-    def publish_together(self, parts: Sequence[tuple[str, Intake]], note: Block, now_us: int) -> Commit:
+    def publish_together(self, parts: Sequence[tuple[str, Intake]], note: Record, now_us: int) -> Commit:
         """Publish batches, and a note of it, in one commit; where one of them is refused, nothing was done."""
         batches = [(topic_name, _with_overhead(intake)) for topic_name, intake in parts if intake.batch.values]
         with self.lock:
             self._check_writable(sum(intake.size_bytes for _, intake in batches), now_us)
-            gathering = self.journal.gathering
-            before = len(gathering.blocks), gathering.size_bytes
+            before = len(self.journal.gathering.blocks), self.journal.gathering.size_bytes
             try:
                 for topic_name, intake in batches:
                     self._take_in(topic_name, intake, now_us)
             except BaseException:
-                gathering.take_back(*before)
+                self.journal.take_back(*before)
                 raise
             return self.journal.gather(note, MESSAGE_BYTES)
 
@@ -168,10 +172,10 @@ class Publishing(Writing):
         self, topic: Topic, batch: Batch, size_bytes: int, partition: int, now_us: int
     ) -> tuple[MessageIds, Commit]:
         log = topic.partitions[partition].messages
-        self._open_singles.pop(log, None)
-        block = BatchBlock(log, batch, now_us, self.config.max_producers)
-        commit = self.journal.gather(block, size_bytes)
-        return MessageIds(topic.name, [IdRun(partition, block.base, block.count)]), commit
+        self.journal.gathering.open.pop(log, None)
+        record = reserve_batch(log, batch, now_us)
+        commit = self.journal.gather(record, size_bytes)
+        return MessageIds(topic.name, [IdRun(partition, record.base, record.count)]), commit
 
     def append_internal(self, topic_name: str, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
         """Publish for clients what the broker makes itself; under the state lock, with no limit but the disk's."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.contents import Unreadable
-from penstock.broker.topics import Topic, first_offset
 from penstock.delivery.offsets import Offsets, from_range
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Topic
 from penstock.model.errors import LimitExceeded
 from penstock.model.units import format_size
 

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from penstock.broker.topics import BlockRef, Catalog, Log
 from penstock.delivery.offsets import Offsets
 from penstock.journal.files import JournalFile, JournalFiles
+from penstock.log.partition_log import BlockRef, Log
+from penstock.log.topics import Catalog
 from penstock.model.batch import DELIVER_AT, decode_batch, decode_tags
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events
 from penstock.model.message import StoredMessage
 from penstock.model.producers import name_at
-from penstock.segments.info import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, archived_name, segment_name
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.storage import Storage
 from penstock.storage.refusals import told_as_refusals

@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.broker.groups import positions_of
 from penstock.broker.routing import check_partition
-from penstock.broker.topics import Log, Topic, first_offset
 from penstock.delivery.offsets import from_range
+from penstock.log.fold import let_go
+from penstock.log.partition_log import Log, first_offset
+from penstock.log.topics import Topic
 from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.schedules import check_open_topic
-from penstock.segments.info import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, archived_name, segment_name
 from penstock.storage import put_file, read_file
 from penstock.storage.refusals import told_as_refusals
 
@@ -173,27 +173,6 @@ def _is_protected(topic: Topic, log: Log, segment: SegmentInfo, now_us: int) -> 
     return any(inside & progress.pending(segment.end) for progress in state.groups.values())
 
 
-def stays(log: Log, event: Event) -> None:
-    """A segment is not on its way out any more: it has gone, or could not go."""
-    if event.kind in (EventKind.ARCHIVED, EventKind.REMOVED):
-        log.going = tuple(base for base in log.going if base != event.offset)
-
-
-def apply_event(log: Log, event: Event) -> list[str]:
-    """Do to the list of segments what the event says, live and in recovery alike; the files that go."""
-    if event.kind not in (EventKind.ARCHIVED, EventKind.REMOVED):
-        return []
-    stays(log, event)
-    for place, segment in enumerate(log.segments):
-        if segment.base == event.offset and segment.end - segment.base == event.count and not segment.archived:
-            if event.kind is EventKind.ARCHIVED:
-                log.segments[place] = msgspec.structs.replace(segment, archived=True, archive=event.detail)
-            else:
-                del log.segments[place]
-            return [segment_name(log.topic.name, log.table, log.partition, segment.base)]
-    return []
-
-
 def _lost_of(topic: Topic, partition: int) -> Counter[str]:
     """How many messages of a partition each group has lost; under the state lock."""
     state = topic.partitions[partition].state
@@ -222,7 +201,7 @@ def _let_go(
     event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=archive)
     with engine.lock:
         if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
-            engine.doomed += apply_event(log, event)
+            let_go(engine.state, log, event)
             engine.meters.retained[kind] += 1
             return True
         if _is_protected(topic, log, segment, now_us):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.broker.topics import Topic
+from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.intake import Intake

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.reading import LogReader, as_rescheduled, to_messages
-from penstock.broker.topics import Log, first_offset
+from penstock.log.partition_log import Log, first_offset
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
 from penstock.model.message import MessageId, StoredMessage

@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.broker.segmenting import SegmentOrder, journal_opened, stage_segment
 from penstock.model.errors import CorruptData
-from penstock.segments import SegmentInfo
+from penstock.model.stored import SegmentInfo
 from penstock.storage import FileStorage
 
 _log = logging.getLogger("penstock")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.topics import BlockRef
 from penstock.journal.files import read_body
 from penstock.journal.layout import file_name
+from penstock.log.partition_log import BlockRef
 from penstock.model.batch import decode_batch, join_batches
 from penstock.model.events import decode_events
-from penstock.segments import SegmentInfo, segment_name
+from penstock.model.stored import SegmentInfo, segment_name
 from penstock.segments.window import Rows
 from penstock.storage import File, Storage
 from penstock.storage.durable import stage_file

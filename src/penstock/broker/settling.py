@@ -17,19 +17,20 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from penstock.broker.blocks import CarriedBlock
 from penstock.broker.segment_process import SegmentProcess
 from penstock.broker.segmenting import SegmentOrder, stage_segment
-from penstock.broker.topics import BlockRef, Log
 from penstock.journal import Commit
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import FILE_HEADER_BYTES
-from penstock.model.batch import TAGS
+from penstock.log.fold import settle
+from penstock.log.partition_log import BlockRef, Log
+from penstock.log.records import Carried
+from penstock.log.usage import FileUsage
 from penstock.model.errors import BrokerClosed, CorruptData
+from penstock.model.stored import SegmentInfo, segment_name
 from penstock.model.units import TIME_US_MAX
-from penstock.segments import SegmentInfo, segment_name
 from penstock.storage.durable import TEMPORARY, publish_files
 from penstock.storage.refusals import told_as_refusals
 
@@ -67,14 +68,14 @@ class Settler:
             carried = self.blocks_carried
             self._write_segments(self._wanted_logs() if everything else self._due_logs())
             while (file := self._crowded_file()) is not None:
-                needed_bytes = file.live_bytes
+                needed_bytes = self._usage(file).live_bytes
                 self._write_segments(self._largest_logs(file))
-                if file.live_bytes == needed_bytes:
+                if self._usage(file).live_bytes == needed_bytes:
                     break  # what is left of it cannot be read
             self._carry()
             with engine.lock:
-                free = [file for file in engine.journal.sealed_files() if file.live_bytes == 0]
-            if free or engine.doomed or self.segments_written > before:
+                free = [file for file in engine.journal.sealed_files() if self._usage(file).live_bytes == 0]
+            if free or engine.state.files_to_delete or self.segments_written > before:
                 engine.checkpoint(without=free)
             if free or (self.segments_written, self.blocks_carried) != (before, carried):
                 engine.meters.settle_s.observe(engine.clock.monotonic_s() - started_s)
@@ -85,16 +86,18 @@ class Settler:
         limit_us = engine.clock.wall_us() - round(engine.config.settle_after * 1_000_000)
         with engine.lock:
             file = engine.journal.current
-            if file is None or file.oldest_us >= limit_us:
+            usage = None if file is None else self._usage(file)
+            if file is None or usage is None or usage.oldest_us >= limit_us:
                 return False
             oldest = [
-                block.timestamp_us
-                for owner in file.owners
-                for block in cast("Log", owner).blocks()
-                if block.sequence == file.sequence
+                block.timestamp_us for log in usage.owners for block in log.blocks() if block.sequence == file.sequence
             ]
-            file.oldest_us = min(oldest, default=TIME_US_MAX)
-            return file.oldest_us < limit_us
+            usage.oldest_us = min(oldest, default=TIME_US_MAX)
+            return usage.oldest_us < limit_us
+
+    def _usage(self, file: JournalFile) -> FileUsage:
+        """What is still needed of a file; under the state lock."""
+        return self._engine.state.usage.of(file.sequence)
 
     # Rule 1.
 
@@ -114,10 +117,10 @@ class Settler:
 
     def _logs_in(self, files: list[JournalFile]) -> list[Log]:
         with self._engine.lock:
-            owners: dict[object, None] = {}
+            owners: dict[Log, None] = {}
             for file in files:
-                owners.update(file.owners)
-            return [log for log in cast("dict[Log, None]", owners) if len(log)]
+                owners.update(self._usage(file).owners)
+            return [log for log in owners if len(log)]
 
     def _is_due(self, log: Log) -> bool:
         config = self._engine.config
@@ -194,33 +197,26 @@ class Settler:
                     file.unpin()
 
     def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
-        if log.topic.id not in self._engine.catalog.by_id:  # deleted meanwhile
-            log.close(self._engine.journal.files)
-            self._engine.doomed.append(segment_name(log.topic.name, log.table, log.partition, info.base))
-            return
-        log.segments.append(info)
-        log.drop(blocks, self._engine.journal.files)
-        log.settled_end = info.end
-        self.segments_written += 1
-        self._engine.meters.settled_segments += 1
-        self._engine.meters.settled_bytes += info.size_bytes
+        if settle(self._engine.state, log, blocks, info):
+            self.segments_written += 1
+            self._engine.meters.settled_segments += 1
+            self._engine.meters.settled_bytes += info.size_bytes
 
     # Rules 2 and 3.
 
     def _crowded_file(self) -> JournalFile | None:
         """The oldest file, when there are too many that cannot be cleaned."""
         with self._engine.lock:
-            kept = [
-                file for file in self._engine.journal.sealed_files() if not self._is_cleanable(file, file.live_bytes)
-            ]
+            sealed = self._engine.journal.sealed_files()
+            kept = [file for file in sealed if not self._is_cleanable(file, self._usage(file).live_bytes)]
         return kept[0] if len(kept) > self._engine.config.journal_files_max else None
 
     def _largest_logs(self, file: JournalFile) -> list[Log]:
         """The fewest logs whose settling makes the file cleanable."""
         logs: list[Log] = []
-        left = file.live_bytes
+        left = self._usage(file).live_bytes
         with self._engine.lock:
-            owners = [cast("Log", owner) for owner in file.owners]
+            owners = list(self._usage(file).owners)
         for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
             if self._is_cleanable(file, left):
                 break
@@ -235,12 +231,12 @@ class Settler:
         """Write what is still needed of cleanable files again, in groups of about a megabyte."""
         engine = self._engine
         with engine.lock:
-            files = [f for f in engine.journal.sealed_files() if f.live_bytes and self._is_cleanable(f, f.live_bytes)]
+            needed = {file: self._usage(file).live_bytes for file in engine.journal.sealed_files()}
+            files = [file for file, live_bytes in needed.items() if live_bytes and self._is_cleanable(file, live_bytes)]
         for file in files:
             size = 0
             commit: Commit | None = None
-            for owner in list(file.owners):
-                log = cast("Log", owner)
+            for log in list(self._usage(file).owners):
                 with engine.lock:
                     blocks = [block for block in log.blocks() if block.sequence == file.sequence]
                 for block in blocks:
@@ -249,9 +245,8 @@ class Settler:
                     except CorruptData as error:
                         _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
                         continue
-                    flags = body[0] & TAGS if log.table == "messages" else 0
                     with engine.lock:
-                        commit = engine.journal.gather(CarriedBlock(log, block, body, flags, file), len(body))
+                        commit = engine.journal.gather(Carried(log, block, body), len(body))
                     self.blocks_carried += 1
                     engine.meters.carried_bytes += len(body)
                     size += len(body)

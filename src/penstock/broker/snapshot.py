@@ -20,8 +20,9 @@ from penstock.broker.info import topic_info
 from penstock.broker.reading import LogReader
 from penstock.broker.recovery import Recovered, recover
 from penstock.broker.segmenting import arrow_of_blocks, journal_opened
-from penstock.broker.topics import BlockRef, Log, Topic
 from penstock.journal.files import JournalFiles
+from penstock.log.partition_log import BlockRef, Log
+from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
@@ -67,11 +68,11 @@ class Snapshot:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.storage = ReadOnlyStorage(path)
         self.lock = threading.Lock()
-        state = _recover(self.storage)
-        self.catalog = state.catalog
-        self.journal = JournalFiles(state.files)
-        self.broker_id = state.broker
-        self.recovery: RecoveryReport = state.report
+        found = _recover(self.storage)
+        self.catalog = found.state.catalog
+        self.journal = JournalFiles(found.files)
+        self.broker_id = found.broker
+        self.recovery: RecoveryReport = found.report
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""

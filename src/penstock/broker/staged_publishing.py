@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.broker.blocks import StagedBlock, StagedRecord, forget_staged, keep_staged
 from penstock.broker.stage_files import FIRST, SealedFile, name_of
 from penstock.broker.staging import Staging, check_stage_names
+from penstock.log.fold import stages_removed
+from penstock.log.records import StagedRecord, StagedStep
 from penstock.model.batch import Batch
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, StageNotFound
@@ -44,18 +45,14 @@ STEP_BYTES = 32 << 20
 class StagedPublishing(Staging):
     """The stages of a broker, and what was published of them."""
 
-    def __init__(self, engine: Engine, records: dict[str, StagedRecord]) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._records = records  # by producer, the one silent for longest first; under the state lock
+        records = engine.state.staged
         self._busy: set[str] = set()  # producers that are publishing
         self._step_bytes = min(STEP_BYTES, engine.config.max_unwritten_bytes // 2)
         begun = {file for record in records.values() if record.next_file is not None for file in record.files}
         done = {file for record in records.values() if record.next_file is None for file in record.files}
         self._find_stages(begun, done)
-
-    def records(self) -> list[StagedRecord]:
-        """What the checkpoint keeps; under the state lock."""
-        return list(self._records.values())
 
     def publish_staged(self, stages: Sequence[str], producer: str, sequence: int) -> int:
         """Publish sealed stages, once for each producer and sequence; how many messages."""
@@ -84,7 +81,7 @@ class StagedPublishing(Staging):
         failed: PenstockError | None = None
         with self._operation():
             with self._engine.lock:
-                unfinished = [record.producer for record in self._records.values() if record.files]
+                unfinished = [record.producer for record in self._engine.state.staged.values() if record.files]
             for producer in unfinished:
                 if producer in self._busy:  # somebody is at it
                     continue
@@ -115,7 +112,7 @@ class StagedPublishing(Staging):
 
     def _record_of(self, producer: str) -> StagedRecord | None:
         with self._engine.lock:
-            return self._records.get(producer)
+            return self._engine.state.staged.get(producer)
 
     def _begin(self, names: list[str], producer: str, sequence: int) -> int:
         files = self._claim(names)
@@ -176,7 +173,7 @@ class StagedPublishing(Staging):
                 for _, intake in parts:
                     set_producer_name(intake.batch, name)
             now_us = engine.clock.wall_us()
-            engine.journal.wait(engine.publish_together(parts, StagedBlock(following, now_us, self._keep), now_us))
+            engine.journal.wait(engine.publish_together(parts, StagedStep(following, now_us), now_us))
             record = following
         self._clear_up(record)
         return record
@@ -198,10 +195,6 @@ class StagedPublishing(Staging):
             position = FIRST
         return parts, None, 0
 
-    def _keep(self, record: StagedRecord) -> None:
-        """A step is committed; under the state lock."""
-        keep_staged(self._records, record, self._engine.config.max_producers)
-
     def _clear_up(self, record: StagedRecord) -> None:
         """Remove the files of what is published; if that fails, housekeeping tries again."""
         engine = self._engine
@@ -219,6 +212,4 @@ class StagedPublishing(Staging):
             _log.warning("stages that are published could not be removed: %s", error)
             return
         with engine.lock:
-            if self._records.get(record.producer) is record:
-                self._records[record.producer] = replace(record, files=())
-                forget_staged(self._records, engine.config.max_producers)
+            stages_removed(engine.state, record)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics import Partition, first_offset
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Partition
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine

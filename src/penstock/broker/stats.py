@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.broker.figures import take_figures
 from penstock.broker.histograms import quantile
 from penstock.broker.meters import COUNTED
-from penstock.broker.topics import Topic, first_offset
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Topic
 from penstock.model.names import PRIORITIES
 from penstock.model.stats import (
     DelayStats,

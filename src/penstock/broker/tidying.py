@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import BrokerClosed
-from penstock.segments import segment_name
+from penstock.model.stored import segment_name
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine

@@ -27,7 +27,8 @@ from penstock.segments.window import Rows
 
 if TYPE_CHECKING:
     from penstock.broker.contents import Contents
-    from penstock.broker.topics import Log, Topic
+    from penstock.log.partition_log import Log
+    from penstock.log.topics import Topic
     from penstock.model.batch import Batch
 
 _FOREVER_US = 2**63 - 1

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.reading import LogReader
-from penstock.broker.topics import Log, Partition, first_offset
+from penstock.log.partition_log import Log, first_offset
+from penstock.log.topics import Partition
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.events import Event, EventKind

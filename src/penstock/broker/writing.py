@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.broker.blocks import EventsBlock, SinglesBlock, TopicBlock, TopicRecord
-from penstock.broker.recovery import delete_logs
-from penstock.broker.retention import apply_event, stays
 from penstock.broker.routing import check_partition
-from penstock.broker.topics import Catalog, Log, Topic
 from penstock.journal import Commit, Journal
+from penstock.log.records import Events, Record
+from penstock.log.reservations import reserve_deletion, reserve_event, reserve_topic
+from penstock.log.state import State
+from penstock.log.topics import Catalog, Topic
 from penstock.model.clock import EngineClock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import (
@@ -22,12 +22,11 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.events import Event
-from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.names import DEAD_LETTERS
 from penstock.model.schedules import SCHEDULES, check_open_topic
 
 if TYPE_CHECKING:
     from penstock.broker.guard import DiskGuard
-    from penstock.broker.meters import Meters
 
 _EVENT_BYTES = 64
 MESSAGE_BYTES = 48  # what a message counts against the limits of buffers, beside what is in it
@@ -39,24 +38,11 @@ class Writing:
     config: BrokerConfig
     clock: EngineClock
     lock: threading.Lock
-    journal: Journal
-    meters: Meters
+    journal: Journal[Record]
+    state: State
     catalog: Catalog
-    doomed: list[str]
     closed: bool
     _guard: DiskGuard
-
-    def _begin_writing(self) -> None:
-        self._open_singles: dict[Log, SinglesBlock] = {}
-        self._open_events: dict[Log, EventsBlock] = {}
-        self._open_commit: Commit | None = None
-
-    def _begin_gathering(self) -> None:
-        """Forget the open blocks of the group before; those of this one take more until it is committed."""
-        if self._open_commit is not self.journal.gathering.commit:
-            self._open_commit = self.journal.gathering.commit
-            self._open_singles.clear()
-            self._open_events.clear()
 
     def _check_writable(self, size_bytes: int, now_us: int) -> None:
         if self.closed:
@@ -93,22 +79,7 @@ class Writing:
             if topic.deleting:
                 raise TopicNotFound(f"the topic {name!r} is being deleted")
             check_open_topic(name)
-            topic.deleting = True
-            record = TopicRecord(name, None, topic.offset_floor())
-
-            def delete() -> None:
-                self.catalog.remove(topic)
-                self.meters.topic_gone(topic)
-                if topic.delivery is not None:
-                    topic.delivery.close()
-                    topic.delivery = None
-                self.catalog.floors[name] = record.first_offset
-                self.doomed += delete_logs(topic, self.journal.files)
-
-            def keep() -> None:
-                topic.deleting = False
-
-            return self.journal.gather(TopicBlock(topic.id, record, now_us, delete, keep), 0)
+            return self.journal.gather(reserve_deletion(topic, now_us), 0)
 
     def _topic_to_publish(self, name: str, asked: Iterable[object], now_us: int) -> Topic:
         """The topic, made if it is new; nothing is made when a partition that is asked for cannot be."""
@@ -152,14 +123,7 @@ class Writing:
                 f"{config.partitions} partitions are too many; "
                 f"the limit is {self.config.max_partitions} (max_partitions)"
             )
-        topic = Topic(self.catalog.next_id, check_topic_name(name), config, self.catalog.floors.get(name, 0))
-        record = TopicRecord(name, dataclasses.asdict(config), topic.offset_floor())
-        self.catalog.add(topic)
-
-        def keep() -> None:
-            topic.committed = True
-
-        return self.journal.gather(TopicBlock(topic.id, record, now_us, keep, lambda: self.catalog.remove(topic)), 0)
+        return self.journal.gather(reserve_topic(self.state, name, config, now_us), 0)
 
     def topic_to_use(self, name: str) -> tuple[Topic, Commit | None]:
         """The topic, made if it is new, and what to wait for before it can be used; under the state lock."""
@@ -180,27 +144,15 @@ class Writing:
         self.journal.check_alive()
         if topic.id not in self.catalog.by_id:
             raise TopicNotFound(f"the topic {topic.name!r} was deleted")
-        self._begin_gathering()
+        gathering = self.journal.gathering
         for number, event in logged:
             partition = topic.partitions[number]
             log = partition.event_log(partition.messages.next_offset)
-            block = self._open_events.get(log)
-            if block is None:
-                block = self._open_events[log] = EventsBlock(log, self.clock.wall_us(), self._applied, self._undone)
-                self.journal.gather(block, MESSAGE_BYTES)
-            block.add(event)
+            record = gathering.open.get(log)
+            if record is None:
+                record = gathering.open[log] = Events(topic.id, number, log.next_offset, self.clock.wall_us())
+                self.journal.gather(record, MESSAGE_BYTES)
+            assert isinstance(record, Events)
+            reserve_event(log, record, event)
             self.journal.grow(_EVENT_BYTES + 8 * len(event.offsets or ()))
-        return self.journal.gathering.commit
-
-    def _applied(self, log: Log, event: Event) -> None:
-        topic, partition = log.topic, log.topic.partitions[log.partition]
-        self.doomed += apply_event(partition.messages, event)
-        partition.apply(event)
-        self.meters.happened(partition.messages, event)
-        if topic.delivery is not None:
-            topic.delivery.committed(log.partition, event, self.clock.wall_us())
-
-    def _undone(self, log: Log, event: Event) -> None:
-        stays(log.topic.partitions[log.partition].messages, event)
-        if log.topic.delivery is not None:
-            log.topic.delivery.refused(log.partition, event)
+        return gathering.commit

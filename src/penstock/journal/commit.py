@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from penstock.journal.files import JournalFile
-from penstock.journal.layout import BlockEntry
 from penstock.model.errors import PenstockError
+from penstock.model.stored import Place
 
 
 class Block(Protocol):
@@ -25,11 +24,19 @@ class Block(Protocol):
     def encode(self) -> list[bytes]:
         """The body, once no more is added to it."""
 
-    def committed(self, file: JournalFile, position: int, length: int, crc: int) -> None:
-        """The body is where it will be read from; called under the state lock, in order."""
 
-    def refused(self) -> None:
-        """Nothing of it was written: undo what was done for it; called under the state lock, newest first."""
+B = TypeVar("B", bound=Block)
+B_contra = TypeVar("B_contra", bound=Block, contravariant=True)
+
+
+class BlockOwner(Protocol[B_contra]):
+    """Whoever hands blocks in, and is told what became of them; both under the state lock."""
+
+    def committed(self, block: B_contra, place: Place) -> None:
+        """The body is where it will be read from; in order."""
+
+    def refused(self, block: B_contra) -> None:
+        """Nothing of it was written: undo what was done for it; newest first."""
 
 
 class Commit:
@@ -90,25 +97,21 @@ class CommitObserver:
     def synced(self, seconds: float) -> None:
         """A sync took so long; called under the disk lock."""
 
-    def committed(self, blocks: list[Block], entries: list[BlockEntry], size_bytes: int) -> None:
-        """A group was written, so many bytes with its header; called under the state lock."""
+    def committed(self, size_bytes: int) -> None:
+        """A group was written, so many bytes with its header; called under the state lock, when its blocks are in."""
 
     def refused(self, error: PenstockError) -> None:
         """A group was not written, for this reason; called under the state lock."""
 
 
-class Gathering:
+class Gathering(Generic[B]):
     """The blocks that will be written together next."""
 
-    __slots__ = ("blocks", "commit", "size_bytes")
+    __slots__ = ("blocks", "commit", "open", "placed", "size_bytes")
 
     def __init__(self, lock: threading.Lock) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[B] = []
+        self.open: dict[object, B] = {}  # those that take more, by what they belong to
+        self.placed = 0  # how many of them their owner knows to be committed
         self.size_bytes = 0
         self.commit = Commit(lock)
-
-    def take_back(self, blocks: int, size_bytes: int) -> None:
-        """Undo what was gathered since there were so many blocks and bytes; nobody waits for it yet."""
-        while len(self.blocks) > blocks:
-            self.blocks.pop().refused()
-        self.size_bytes = size_bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.journal.layout import FILE_HEADER_BYTES, FileHeader, body_crc, encode_file_header, file_name, mark_of
 from penstock.model.errors import CorruptData
-from penstock.model.units import TIME_US_MAX
 from penstock.storage import File, Storage
 
 SPARES_MAX = 2
@@ -14,17 +13,14 @@ _ZEROS = bytes(RESERVE_BYTES)
 
 
 class JournalFile:
-    """One file and what is still needed of it."""
+    """One file, its ends, and who reads it."""
 
     __slots__ = (
         "_pins",
         "_retired",
         "end",
         "handle",
-        "live_bytes",
         "mark",
-        "oldest_us",
-        "owners",
         "reserved_end",
         "sequence",
         "synced_end",
@@ -37,17 +33,8 @@ class JournalFile:
         self.end = end  # behind the last group
         self.synced_end = end
         self.reserved_end = end  # up to here the file has space on the disk: writing there syncs faster
-        self.live_bytes = 0  # of blocks that are neither settled nor carried elsewhere
-        self.oldest_us = TIME_US_MAX  # the lowest timestamp of its blocks
-        self.owners: dict[object, None] = {}  # the logs that have, or had, blocks in it; a set that keeps its order
         self._pins = 0
         self._retired = False
-
-    def took(self, owner: object, length: int, timestamp_us: int) -> None:
-        """A block of this length was committed to it."""
-        self.live_bytes += length
-        self.oldest_us = min(self.oldest_us, timestamp_us)
-        self.owners[owner] = None
 
     def reserve(self, end: int) -> None:
         """Fill the file with zeros ahead of small writes that would make it grow with every sync."""

@@ -15,18 +15,20 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Generic
 
-from penstock.journal.commit import Block, Commit, CommitObserver, Gathering
+from penstock.journal.commit import B, BlockOwner, Commit, CommitObserver, Gathering
 from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
 from penstock.journal.layout import FILE_HEADER_BYTES, BlockEntry, body_crc, encode_group
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
+from penstock.model.stored import Place
 from penstock.model.units import format_size
 from penstock.storage import Storage
 from penstock.storage.refusals import refusal_of
 
 
-class Journal(JournalFiles):
+class Journal(JournalFiles, Generic[B]):
     """Gathers blocks, writes them in groups, and knows which files are still needed."""
 
     def __init__(
@@ -35,6 +37,7 @@ class Journal(JournalFiles):
         config: BrokerConfig,
         broker: bytes,
         lock: threading.Lock,
+        owner: BlockOwner[B],
         files: dict[int, JournalFile],
         current: JournalFile | None,
         next_sequence: int,
@@ -42,10 +45,11 @@ class Journal(JournalFiles):
         super().__init__(files)
         self._config = config
         self._lock = lock
+        self._owner = owner
         self._disk_lock = threading.Lock()
         self._directory = JournalDirectory(storage, broker, config.journal_file_bytes)
-        self.gathering = Gathering(lock)
-        self._writing: Gathering | None = None
+        self.gathering: Gathering[B] = Gathering(lock)
+        self._writing: Gathering[B] | None = None
         self._next_sequence = next_sequence
         self._current = current
         self._frozen: StorageFailed | None = None
@@ -54,7 +58,6 @@ class Journal(JournalFiles):
         self.wake_flusher: Callable[[], None] = lambda: None
         self.on_sealed: Callable[[], None] = lambda: None
         self.on_committed: Callable[[], None] = lambda: None  # called under the state lock
-        self.on_blocks: Callable[[list[Block]], None] = lambda _: None  # a group was committed; under the state lock
 
     # Gathering: under the state lock.
 
@@ -78,7 +81,7 @@ class Journal(JournalFiles):
         if self._frozen is not None:
             raise StorageFailed(*self._frozen.args)
 
-    def gather(self, block: Block, size_bytes: int) -> Commit:
+    def gather(self, block: B, size_bytes: int) -> Commit:
         """Add a block to the next group."""
         gathering = self.gathering
         gathering.blocks.append(block)
@@ -89,6 +92,13 @@ class Journal(JournalFiles):
         """Count what was added to a block of the next group."""
         self.gathering.size_bytes += size_bytes
         return self.gathering.commit
+
+    def take_back(self, blocks: int, size_bytes: int) -> None:
+        """Undo what was gathered since there were so many blocks and bytes; nobody waits for it yet."""
+        while len(self.gathering.blocks) > blocks:
+            self._owner.refused(self.gathering.blocks.pop())
+        self.gathering.open.clear()
+        self.gathering.size_bytes = size_bytes
 
     def latest_commit(self) -> Commit | None:
         """The commit behind which everything gathered so far is on disk; None when all of it is."""
@@ -224,22 +234,22 @@ class Journal(JournalFiles):
         else:
             group.commit.finish(None, synced=file.synced_end == file.end)
 
-    def _place(self, group: Gathering, file: JournalFile, entries: list[BlockEntry], end: int) -> None:
-        """Tell the blocks where they are; the file's end moves in the same step: no checkpoint comes between."""
+    def _place(self, group: Gathering[B], file: JournalFile, entries: list[BlockEntry], end: int) -> None:
+        """Tell their owner where the blocks are; the file's end moves in the same step: no checkpoint comes between."""
         position = end - sum(entry.length for entry in entries)
         for block, entry in zip(group.blocks, entries, strict=True):
-            block.committed(file, position, entry.length, entry.crc)
+            group.placed += 1
+            self._owner.committed(block, Place(file.sequence, position, entry.length, entry.crc))
             position += entry.length
         written_bytes, file.end = end - file.end, end
         if self._config.sync == "always":
             file.synced_end = end
         self._writing = None
         self.commits += 1
-        self.observer.committed(group.blocks, entries, written_bytes)
-        self.on_blocks(group.blocks)
+        self.observer.committed(written_bytes)
         self.on_committed()
 
-    def _write(self, group: Gathering, encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
+    def _write(self, group: Gathering[B], encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
         if self._frozen is not None:
             raise StorageFailed(*self._frozen.args)
         entries = [
@@ -308,12 +318,12 @@ class Journal(JournalFiles):
         file.handle.sync()
         self.observer.synced(self.observer.monotonic_s() - started_s)
 
-    def _fail(self, group: Gathering, error: PenstockError) -> None:
+    def _fail(self, group: Gathering[B], error: PenstockError) -> None:
         """Refuse a group and everything gathered behind it, so that no offset is skipped."""
         with self._lock:
             behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
-            for block in reversed(group.blocks + behind.blocks):
-                block.refused()
+            for block in reversed(group.blocks[group.placed :] + behind.blocks):
+                self._owner.refused(block)
             self.observer.refused(error)
             self.on_committed()  # what was given back may be what somebody waits for
         for failed in (group, behind):

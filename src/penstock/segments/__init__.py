@@ -2,7 +2,3 @@
 
 Everything that needs pyarrow is imported by the modules here, so that `import penstock` does without it.
 """
-
-from penstock.segments.info import SegmentInfo, segment_name
-
-__all__ = ["SegmentInfo", "segment_name"]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from google_crc32c import value as crc32c
 
 from penstock.model.errors import CorruptData
-from penstock.segments.info import SegmentInfo
+from penstock.model.stored import SegmentInfo
 from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from google_crc32c import extend as crc32c_extend
 
-from penstock.segments.info import SegmentInfo
+from penstock.model.stored import SegmentInfo
 from penstock.segments.schema import POSITION, TIMESTAMP
 
 ROW_GROUP_ROWS = 32_768

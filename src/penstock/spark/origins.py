@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 from penstock.broker.layouts import topic_layout
 from penstock.broker.snapshot import Snapshot
-from penstock.broker.topics import BlockRef
 from penstock.client.sync import Client
+from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
+from penstock.model.stored import SegmentInfo
 from penstock.model.units import to_datetime
-from penstock.segments.info import SegmentInfo
 from penstock.segments.reader import SegmentReader
 from penstock.segments.window import OFFSET_MAX
 from penstock.spark.connecting import connected

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from penstock.broker.snapshot import read_blocks
-from penstock.broker.topics import BlockRef
+from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.protocol.session import Read

@@ -2,6 +2,6 @@
 
 from penstock.storage.durable import put_file, read_file
 from penstock.storage.files import FileStorage
-from penstock.storage.interface import File, Storage, is_inside
+from penstock.storage.interface import File, Storage
 
-__all__ = ["File", "FileStorage", "Storage", "is_inside", "put_file", "read_file"]
+__all__ = ["File", "FileStorage", "Storage", "put_file", "read_file"]

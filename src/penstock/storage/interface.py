@@ -12,12 +12,9 @@ import errno
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.model.stored import is_inside
+
 Buffer = bytes | memoryview
-
-
-def is_inside(name: str) -> bool:
-    """Whether a name stays in its directory."""
-    return not (name.startswith("/") or "\0" in name or ".." in name.split("/"))
 
 
 def inside(name: str) -> str:

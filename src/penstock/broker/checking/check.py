@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from penstock.broker.blocks import decode_topic_record
-from penstock.broker.checking.journal import Files, Place, Stretch, examine, journal_files
+from penstock.broker.checking.journal import Files, Position, Stretch, examine, journal_files
 from penstock.broker.checking.report import (
     BY_HAND,
     COPY,
@@ -22,14 +21,19 @@ from penstock.broker.checking.report import (
     offset_run,
 )
 from penstock.broker.checking.segments import ListedSegment, listed_segments, reachable_storages, read_segment
-from penstock.broker.checkpoint import COPIES, Checkpoint, decode_checkpoint, restore_topics
-from penstock.broker.topics import BlockRef, Catalog, Log, Topic
+from penstock.broker.checkpoint_files import COPIES
 from penstock.journal import BlockEntry, BlockKind, layout
-from penstock.journal.files import JournalFile
 from penstock.journal.layout import SEQUENCE_MAX, file_name
-from penstock.model.config import TopicConfig, restore_topic_config
+from penstock.log.checkpoint import Checkpoint, decode_checkpoint, restore
+from penstock.log.fold import apply
+from penstock.log.partition_log import Log
+from penstock.log.records import read_record
+from penstock.log.state import State
+from penstock.log.topics import Topic
+from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.names import recovered_name
+from penstock.model.stored import Place
 from penstock.storage import Storage, read_file
 
 Progress = Callable[[str, int, int], None]
@@ -40,8 +44,8 @@ class _Hole(NamedTuple):
     """Offsets of a log that are nowhere, and where the blocks on both sides of them are."""
 
     run: str
-    before: Place
-    after: Place
+    before: Position
+    after: Position
 
     def may_be_in(self, stretch: Stretch) -> bool:
         """Whether they can have been there; blocks that settling carried on are not in order."""
@@ -61,8 +65,7 @@ class _Check:
 
     def __init__(self, storage: Storage, progress: Progress) -> None:
         self._storage, self._progress = storage, progress
-        self._catalog = Catalog()
-        self._deleted: set[int] = set()
+        self._state = State(BrokerConfig())
         self._stretches: list[Stretch] = []
         self.report = CheckReport()
 
@@ -71,7 +74,7 @@ class _Check:
         checkpoint = self._newest_checkpoint()
         if checkpoint is None:
             return
-        self._catalog = restore_topics(checkpoint, TopicConfig())
+        self._state = restore(checkpoint, BrokerConfig())
         self.report.checkpoint = checkpoint.number
         files, segments = journal_files(self._storage, checkpoint), list(listed_segments(checkpoint))
         total = len(files.needed) + len(segments)
@@ -85,6 +88,7 @@ class _Check:
         for sequence in files.stray:
             wrong = "it holds nothing of this broker, and the files before it are not there"
             self.report.problems.append(Problem(file_name(sequence), 0, wrong, [], GO_ON))
+        self._tell_lost_names()
         self._tell_losses(checkpoint)
         storages, unreachable = reachable_storages(self._storage, segments)
         self.report.problems += unreachable
@@ -158,55 +162,19 @@ class _Check:
                 f"{name} has {scan.torn_bytes} bytes of a write that was never acknowledged at byte {scan.end}: "
                 "a torn tail, which is no damage; opening the directory cuts it off"
             )
-        handle = self._storage.open(name)
-        handle.close()
-        file = JournalFile(handle, sequence, layout.mark_of(checkpoint.broker, sequence), scan.end)
         for group in scan.groups:
-            news = (sequence, group.position) >= (checkpoint.sequence, checkpoint.position)
             for entry, position in layout.bodies(group):
-                if entry.kind == BlockKind.STAGED:
-                    continue
-                if entry.kind != BlockKind.TOPIC:
-                    log = self._log_of(entry, checkpoint)
-                    if log is not None and entry.flags & layout.LOST:
-                        log.skip(entry.base + entry.count)
-                    elif log is not None:
-                        place = (sequence, position, entry.length, entry.crc, entry.timestamp_us)
-                        log.add(file, BlockRef(entry.base, entry.count, *place))
-                elif news and not entry.flags & layout.LOST:
-                    self._topic_change(entry, data[position : position + entry.length])
+                record = read_record(entry, data[position : position + entry.length])
+                apply(self._state, record, Place(sequence, position, entry.length, entry.crc))
 
-    def _topic_change(self, entry: BlockEntry, body: bytes) -> None:
-        record, topic = decode_topic_record(entry.topic, body), self._catalog.by_id.get(entry.topic)
-        if record.config is None:
-            self._deleted.add(entry.topic)
-            if topic is not None:
-                self._catalog.remove(topic)
-            return
-        config = restore_topic_config(record.config, TopicConfig())
-        if topic is None:
-            self._catalog.add(Topic(entry.topic, record.name, config, record.first_offset))
-        else:
-            topic.configure(config)
+    def _is_deleted(self, topic_id: int) -> bool:
+        state = self._state
+        return topic_id not in state.catalog.by_id and (topic_id < state.first_new_id or topic_id in state.deleted)
 
-    def _log_of(self, entry: BlockEntry, checkpoint: Checkpoint) -> Log | None:
-        """The log of a block, also where the topic's own record is lost; None when the topic was deleted."""
-        topic = self._catalog.by_id.get(entry.topic)
-        if topic is None:
-            if self._is_deleted(entry.topic, checkpoint):
-                return None
-            topic = Topic(entry.topic, recovered_name(entry.topic), TopicConfig())
-            self._catalog.add(topic)
-            self.report.notes.append(f"the name of topic number {topic.id} is lost: it is called {topic.name}")
-        if entry.partition >= len(topic.partitions):
-            topic.widen(entry.partition + 1)
-        partition = topic.partitions[entry.partition]
-        return partition.messages if entry.kind == BlockKind.MESSAGES else partition.event_log(entry.base)
-
-    def _is_deleted(self, topic_id: int, checkpoint: Checkpoint) -> bool:
-        return topic_id not in self._catalog.by_id and (
-            topic_id < checkpoint.next_topic_id or topic_id in self._deleted
-        )
+    def _tell_lost_names(self) -> None:
+        for topic in self._state.catalog.by_id.values():
+            if topic.name == recovered_name(topic.id) and topic.id >= self._state.first_new_id:
+                self.report.notes.append(f"the name of topic number {topic.id} is lost: it is called {topic.name}")
 
     def _tell_losses(self, checkpoint: Checkpoint) -> None:
         """Make problems of the stretches, now that it is known what is found elsewhere."""
@@ -214,7 +182,7 @@ class _Check:
         told: set[str] = set()
         for stretch in sorted(self._stretches, key=attrgetter("start")):
             news = stretch.end > (checkpoint.sequence, checkpoint.position)
-            affected = [run for entry in stretch.lost for run in self._lost_run(entry, checkpoint, news)]
+            affected = [run for entry in stretch.lost for run in self._lost_run(entry, news)]
             if stretch.opaque:
                 affected += [hole.run for hole in holes if hole.may_be_in(stretch)]
                 affected += [MAY_BE_NEWEST] if news else []
@@ -230,7 +198,7 @@ class _Check:
         ]
 
     def _holes(self) -> Iterator[_Hole]:
-        for topic in self._catalog.by_id.values():
+        for topic in self._state.catalog.by_id.values():
             for log in topic.logs():
                 end, before = log.settled_end, (0, 0)
                 for block in log.blocks():
@@ -242,9 +210,9 @@ class _Check:
                     run = offset_run(topic.name, log.partition, log.table, end, log.next_offset)
                     yield _Hole(run, before, (SEQUENCE_MAX + 1, 0))
 
-    def _lost_run(self, entry: BlockEntry, checkpoint: Checkpoint, news: bool) -> Iterator[str]:
+    def _lost_run(self, entry: BlockEntry, news: bool) -> Iterator[str]:
         """What is gone with a block: nothing, if it is settled, was carried on, or belongs to a deleted topic."""
-        topic = self._catalog.by_id.get(entry.topic)
+        topic = self._state.catalog.by_id.get(entry.topic)
         name = topic.name if topic is not None else f"topic number {entry.topic}"
         if entry.kind == BlockKind.STAGED:
             if news:
@@ -252,10 +220,10 @@ class _Check:
         elif entry.kind == BlockKind.TOPIC:
             if news:
                 yield f"the creation, a change or the deletion of {name}"
-        elif not self._is_deleted(entry.topic, checkpoint):
-            log = self._log_of(entry, checkpoint) if topic is not None else None
+        elif not self._is_deleted(entry.topic):
+            table = "messages" if entry.kind == BlockKind.MESSAGES else "events"
+            log = None if topic is None else _log_of(topic, entry.partition, table)
             if log is None or not _has(log, entry.base):
-                table = "messages" if entry.kind == BlockKind.MESSAGES else "events"
                 yield offset_run(name, entry.partition, table, entry.base, entry.base + entry.count)
 
     # Segments.
@@ -267,12 +235,19 @@ class _Check:
         self.report.messages += listed.info.rows if listed.table == "messages" else 0
 
     def _count(self) -> None:
-        topics = self._catalog.by_id.values()
+        topics = self._state.catalog.by_id.values()
         self.report.topics = len(topics)
         for topic in topics:
             self.report.partitions += len(topic.partitions)
             for partition in topic.partitions:
                 self.report.messages += sum(block.count for block in partition.messages.blocks())
+
+
+def _log_of(topic: Topic, partition: int, table: str) -> Log | None:
+    if partition >= len(topic.partitions):
+        return None
+    found = topic.partitions[partition]
+    return found.messages if table == "messages" else found.events
 
 
 def _has(log: Log, offset: int) -> bool:

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from google_crc32c import value as crc32c
 
 from penstock.broker.checking.report import NEW_HEADER, STEP_OVER
-from penstock.broker.checkpoint import Checkpoint
 from penstock.broker.recovery import journal_sequences, known_durable_end
 from penstock.journal import BlockEntry, Scan, layout, scan_journal
 from penstock.journal.layout import FILE_HEADER_BYTES, GROUP_HEADER_BYTES, FileHeader, file_name
+from penstock.log.checkpoint import Checkpoint
 from penstock.storage import Storage, read_file
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """A place in the journal: the sequence of a file, and a position in it."""
 
 
@@ -32,8 +32,8 @@ class Stretch(NamedTuple):
     """A part of the journal that cannot be read."""
 
     file: str
-    start: Place
-    end: Place
+    start: Position
+    end: Position
     wrong: str
     repair: str
     lost: list[BlockEntry]  # what a directory says was in it

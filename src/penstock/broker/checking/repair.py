@@ -13,8 +13,9 @@ import msgspec
 from penstock.broker.checking.journal import Files, examine, journal_files
 from penstock.broker.checking.report import CheckReport, RepairReport
 from penstock.broker.checking.segments import listed_segments
-from penstock.broker.checkpoint import COPIES, Checkpoint, read_checkpoint, write_checkpoint
+from penstock.broker.checkpoint_files import COPIES, read_checkpoint, write_checkpoint
 from penstock.journal.layout import file_name
+from penstock.log.checkpoint import Checkpoint
 from penstock.storage import Storage, put_file, read_file
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.broker.checking.report import MOUNT, Problem, offset_run
-from penstock.broker.checkpoint import Checkpoint, LogState
+from penstock.log.checkpoint import Checkpoint, LogState
 from penstock.model.errors import CorruptData
-from penstock.segments.info import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, archived_name, segment_name
 from penstock.segments.window import Window
 from penstock.storage import Storage
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.embedded import Broker
 from penstock.broker.reading import LogReader, as_rescheduled
-from penstock.broker.topics import Log, Partition, first_offset
 from penstock.delivery.offsets import Offsets
+from penstock.log.partition_log import Log, first_offset
+from penstock.log.topics import Partition
 from penstock.model.batch import Batch
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound

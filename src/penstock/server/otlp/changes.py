@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from penstock.broker.blocks import CarriedBlock, LogBlock
 from penstock.broker.engine import Engine
-from penstock.broker.topics import Log
-from penstock.journal.commit import Block
-from penstock.journal.layout import BlockKind
-from penstock.model.schedules import SCHEDULES
+from penstock.log.effects import Logged, Published, TopicChanged, TopicDeleted
+from penstock.log.partition_log import Log
 
 _TIMES_MAX = 20_000
 
@@ -47,15 +45,23 @@ class Changes:
         self._engine = engine
         self._records_max = records_max
         self.noticed = threading.Event()
+        self._listeners: tuple[tuple[type, Callable[[Any], None]], ...] = (
+            (Published, self._published),
+            (Logged, self._logged),
+            (TopicChanged, self._topic_changed),
+            (TopicDeleted, self._topic_changed),
+        )
         self._forget()
 
     def follow(self) -> None:
         """Begin with what is committed from now on."""
-        self._engine.journal.on_blocks = self._committed
+        for kind, listener in self._listeners:
+            self._engine.folding.listen(kind, listener)
 
     def unfollow(self) -> None:
         """Hear of nothing any more."""
-        self._engine.journal.on_blocks = _ignore
+        for kind, listener in self._listeners:
+            self._engine.folding.ignore(kind, listener)
 
     def take(self) -> News:
         """What is new; from the newest back, no more than is allowed."""
@@ -77,24 +83,23 @@ class Changes:
         self._times: dict[tuple[Log, int], int] = {}
         self._topics_changed = False
 
-    def _committed(self, blocks: list[Block]) -> None:
+    def _published(self, effect: Published) -> None:
+        log, base = effect.partition.messages, effect.record.base
+        if not effect.topic.reserved:  # else the broker's own
+            self._begins(log, base)
+            if len(self._times) < _TIMES_MAX:
+                self._times[log, base] = self._engine.clock.wall_us()
+
+    def _logged(self, effect: Logged) -> None:
+        if effect.partition.events is not None and not effect.topic.reserved:
+            self._begins(effect.partition.events, effect.record.base)
+
+    def _topic_changed(self, _: TopicChanged | TopicDeleted) -> None:
+        self._topics_changed = True
+        self.noticed.set()
+
+    def _begins(self, log: Log, base: int) -> None:
         """Note where it begins; under the state lock, while publishers wait: this must be quick, and never fail."""
-        now_us = self._engine.clock.wall_us()
-        for block in blocks:
-            if isinstance(block, CarriedBlock):
-                continue  # it was new when it was first written
-            if isinstance(block, LogBlock):
-                log = block.log
-                if log.topic.name == SCHEDULES:
-                    continue  # the broker's own
-                self._starts.setdefault(log, block.base)
-                if block.kind == BlockKind.MESSAGES and len(self._times) < _TIMES_MAX:
-                    self._times[log, block.base] = now_us
-            elif block.kind == BlockKind.TOPIC:
-                self._topics_changed = True
+        self._starts.setdefault(log, base)
         if not self.noticed.is_set():
             self.noticed.set()
-
-
-def _ignore(_: list[Block]) -> None:
-    """Nobody follows."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from penstock.broker.engine import Engine
-from penstock.broker.topics import Log
+from penstock.log.partition_log import Log
 from penstock.model.errors import InvalidArgument
 from penstock.server.otlp.changes import Changes, Stretch
 from penstock.server.otlp.contexts import Contexts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.broker.engine import Engine
 from penstock.broker.reading import LogReader
-from penstock.broker.topics import Log
+from penstock.log.partition_log import Log
 from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.events import Event, EventKind
 from penstock.model.units import to_datetime

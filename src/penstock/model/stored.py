@@ -1,10 +1,22 @@
-"""What the broker remembers of a segment, so that it opens the file only to read it."""
+"""Where things lie on disk: a body in the journal, a segment, and what is remembered so that neither need be opened."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.model.names import check_topic_name
+
+
+class Place(NamedTuple):
+    """Where the body of a committed record lies in the journal."""
+
+    sequence: int
+    """The number of the file."""
+    position: int
+    length: int
+    crc: int
 
 
 class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -48,3 +60,8 @@ def segment_name(topic: str, table: str, partition: int, base: int) -> str:
 def archived_name(topic: str, table: str, partition: int, base: int) -> str:
     """Where it lies below the archive directory."""
     return f"{check_topic_name(topic)}/{table}/{partition}/{base:020d}.parquet"
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name of a file stays in its directory."""
+    return not (name.startswith("/") or "\0" in name or ".." in name.split("/"))

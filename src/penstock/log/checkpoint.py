@@ -1,7 +1,6 @@
 """The checkpoint: the state in one file, so that recovery reads only the journal behind it.
 
-A file is `PENCHECK`, a u32 CRC-32C, and msgpack of `Checkpoint`. It is written twice, to two names, one after
-the other: a rotten bit in one leaves the other, and journal files go only when both copies are on disk.
+A file is `PENCHECK`, a u32 CRC-32C, and msgpack of `Checkpoint`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,18 @@ import logging
 import msgspec
 from google_crc32c import value as crc32c
 
-from penstock.broker.blocks import StagedRecord, dedupe_window
-from penstock.broker.memory import ProducerHistories
-from penstock.broker.topics import Catalog, Log, Topic
 from penstock.delivery.partition import DeliveryState, PartitionState
-from penstock.model.config import TopicConfig, restore_topic_config
-from penstock.model.errors import CorruptData
+from penstock.log.fold import dedupe_window, histories
+from penstock.log.partition_log import Log
+from penstock.log.records import StagedRecord
+from penstock.log.state import State
+from penstock.log.topics import Topic
+from penstock.model.config import BrokerConfig, restore_topic_config
 from penstock.model.message import IdRun
 from penstock.model.names import stored_topic_name
-from penstock.segments import SegmentInfo
-from penstock.storage import Storage, is_inside, put_file, read_file
+from penstock.model.stored import SegmentInfo, is_inside
 
 MAGIC = b"PENCHECK"
-COPIES = ("checkpoint-a", "checkpoint-b")
 VERSION = 1
 _log = logging.getLogger("penstock")
 
@@ -82,29 +80,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
-def write_checkpoint(storage: Storage, checkpoint: Checkpoint) -> None:
-    """Put both copies on disk."""
+def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
+    """The bytes of a file."""
     body = _encode(checkpoint)
-    buffers = [MAGIC + crc32c(body).to_bytes(4, "little"), body]
-    for name in COPIES:
-        put_file(storage, name, buffers)
-
-
-def read_checkpoint(storage: Storage) -> Checkpoint | None:
-    """The newest valid copy; None if there never was one."""
-    found: list[Checkpoint] = []
-    damaged = ""
-    names = storage.list("")
-    for name in COPIES:
-        if name in names:
-            checkpoint = decode_checkpoint(read_file(storage, name))
-            if checkpoint is None:
-                damaged = name
-            else:
-                found.append(checkpoint)
-    if not found and damaged:
-        raise CorruptData(damaged, 0, "no copy of the checkpoint matches its checksum")
-    return max(found, key=lambda checkpoint: checkpoint.number, default=None)
+    return [MAGIC + crc32c(body).to_bytes(4, "little"), body]
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint | None:
@@ -138,10 +117,6 @@ def _mend_names(checkpoint: Checkpoint) -> None:
 
 def topic_state(topic: Topic) -> TopicState:
     """A topic as the checkpoint keeps it: only what is committed, for the rest may never be."""
-
-    def is_committed(partition: int, offset: int) -> bool:
-        return offset < topic.partitions[partition].messages.committed_end
-
     delivery = [None if part.state is None else part.state.state() for part in topic.partitions]
     return TopicState(
         topic.id,
@@ -149,34 +124,39 @@ def topic_state(topic: Topic) -> TopicState:
         dataclasses.asdict(topic.config),
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
-        [entry for entry in topic.dedupe.entries() if is_committed(entry[1], entry[2])] if topic.dedupe else [],
+        [] if topic.dedupe is None else list(topic.dedupe.entries()),
         [] if topic.producers is None else list(topic.producers.entries()),
         delivery if any(delivery) else None,
     )
 
 
-def restore_topics(checkpoint: Checkpoint, shared: TopicConfig) -> Catalog:
-    """The catalog of a checkpoint; topics with the default configuration share one object of it."""
-    catalog = Catalog()
-    catalog.next_id = checkpoint.next_topic_id
-    catalog.floors = dict(checkpoint.floors)
-    for state in checkpoint.topics:
-        topic = Topic(state.id, state.name, restore_topic_config(state.config, shared))
-        for partition, delivery in zip(topic.partitions, state.delivery or (), strict=False):
-            partition.state = None if delivery is None else PartitionState.restore(delivery)
-        for partition, messages, events in zip(topic.partitions, state.messages, state.events, strict=True):
-            _restore_log(partition.messages, messages)
-            if events is not None:
-                _restore_log(partition.event_log(events.end), events)
-        for identity, number, offset, time_us in state.dedupe:
-            dedupe_window(topic).remember(identity, number, offset, time_us)
-        if state.producers:
-            topic.producers = ProducerHistories()
-            for producer, sequence, run in state.producers:
-                topic.producers.restore(producer, sequence, IdRun(*run))
-        topic.committed = True
-        catalog.add(topic)
-    return catalog
+def restore(checkpoint: Checkpoint, config: BrokerConfig) -> State:
+    """The state of a checkpoint; topics with the default configuration share one object of it."""
+    state = State(config)
+    state.since = (checkpoint.sequence, checkpoint.position)
+    state.first_new_id = state.catalog.next_id = checkpoint.next_topic_id
+    state.catalog.floors = dict(checkpoint.floors)
+    state.files_to_delete = list(checkpoint.doomed)
+    state.staged = {record.producer: record for record in checkpoint.staged}
+    for topic in checkpoint.topics:
+        state.catalog.add(_restore_topic(topic, config))
+    return state
+
+
+def _restore_topic(known: TopicState, config: BrokerConfig) -> Topic:
+    topic = Topic(known.id, known.name, restore_topic_config(known.config, config.topic_defaults))
+    for partition, delivery in zip(topic.partitions, known.delivery or (), strict=False):
+        partition.state = None if delivery is None else PartitionState.restore(delivery)
+    for partition, messages, events in zip(topic.partitions, known.messages, known.events, strict=True):
+        _restore_log(partition.messages, messages)
+        if events is not None:
+            _restore_log(partition.event_log(events.end), events)
+    for identity, number, offset, time_us in known.dedupe:
+        dedupe_window(topic).remember(identity, number, offset, time_us)
+    for producer, sequence, run in known.producers:
+        histories(topic).restore(producer, sequence, IdRun(*run))
+    topic.committed = True
+    return topic
 
 
 def _log_state(log: Log) -> LogState:

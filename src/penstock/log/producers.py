@@ -1,4 +1,4 @@
-"""What was published before, remembered so that publishing it again changes nothing."""
+"""What producers published before, remembered so that publishing it again changes nothing."""
 
 from __future__ import annotations
 
@@ -12,57 +12,6 @@ from penstock.model.message import IdRun
 HISTORY = 1024  # how many of a producer's newest sequences can be repeated
 _SEQUENCES_EACH = 16  # what a producer has on average, when there are as many as there may be
 _FORGOTTEN = IdRun(0, 0, 0)
-
-
-class DedupeWindow:
-    """The dedupe ids of a topic, for as long as its window lasts."""
-
-    __slots__ = ("_seen", "window_us")
-
-    def __init__(self, window_s: float) -> None:
-        self.window_us = round(window_s * 1_000_000)
-        self._seen: dict[str, tuple[int, int, int]] = {}  # id: partition, offset, time; oldest first
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def find(self, identity: str, now_us: int) -> tuple[int, int] | None:
-        """The partition and offset of the message that has this id, inside the window."""
-        found = self._seen.get(identity)
-        if found is None or found[2] + self.window_us <= now_us:
-            return None
-        return found[0], found[1]
-
-    def remember(self, identity: str, partition: int, offset: int, time_us: int) -> None:
-        """Note a message; a newer one of the same id takes the place of the old, never the reverse."""
-        if identity in self._seen and self._seen[identity][2] > time_us:
-            return
-        self._seen.pop(identity, None)
-        self._seen[identity] = (partition, offset, time_us)
-
-    def forget(self, identity: str, offset: int) -> None:
-        """The message was refused after all."""
-        if identity in self._seen and self._seen[identity][1] == offset:
-            del self._seen[identity]
-
-    def expire(self, now_us: int) -> int:
-        """Drop what the window has left; how many went."""
-        gone = 0
-        while self._seen:
-            oldest = next(iter(self._seen))
-            if self._seen[oldest][2] + self.window_us > now_us:
-                break
-            del self._seen[oldest]
-            gone += 1
-        return gone
-
-    def sweep(self, now_us: int) -> None:
-        """Drop whatever the window has left, also behind one that a wrong clock stamped too late."""
-        self._seen = {key: seen for key, seen in self._seen.items() if seen[2] + self.window_us > now_us}
-
-    def entries(self) -> Iterator[tuple[str, int, int, int]]:
-        """Everything remembered, oldest first: (id, partition, offset, time)."""
-        return ((identity, *place) for identity, place in self._seen.items())
 
 
 _Singles = tuple[int, int, int]

@@ -1,7 +1,7 @@
-"""The state of topics in memory: folded from the journal, small enough for thousands of them.
+"""Where the messages and the events of a partition lie: in segments, and in blocks of the journal.
 
-An idle partition costs a few hundred bytes and no file descriptor: where its unsettled blocks lie is a
-packed array, and its segments are known by a few numbers each.
+An idle log costs a few hundred bytes and no file descriptor: where its unsettled blocks lie is a packed array, and
+its segments are known by a few numbers each.
 """
 
 from __future__ import annotations
@@ -10,30 +10,17 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
-from penstock.broker.memory import DedupeWindow, ProducerHistories
-from penstock.delivery.index import PartitionIndex
-from penstock.delivery.partition import PartitionState
-from penstock.journal.files import JournalFile
-from penstock.model.bounds import shown
-from penstock.model.config import TopicConfig
-from penstock.model.errors import TopicNotFound
-from penstock.model.events import Event, EventKind
-from penstock.model.names import NORMAL, check_topic_name
-from penstock.model.schedules import SCHEDULES
-from penstock.segments import SegmentInfo
+from penstock.log.usage import Usage
+from penstock.model.names import NORMAL
+from penstock.model.stored import SegmentInfo
 
 if TYPE_CHECKING:
-    from penstock.broker.indexing import Latecomers
-    from penstock.broker.meters import TopicMeter
-    from penstock.broker.topic_delivery import TopicDelivery
+    from penstock.log.topics import Topic
 
-_HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 _STRIDE = 5
 _U32 = 0xFFFFFFFF
 _NEVER = 2**63 - 1
@@ -139,14 +126,10 @@ class Log:
         spans = self._spans or ()
         return (i for i in range(first, len(spans) // 2) if spans[i * 2] <= high and low <= spans[i * 2 + 1])
 
-    def add(self, file: JournalFile, block: BlockRef) -> int | None:
-        """Take a committed block in; one that is settled is not needed.
-
-        One that is known already has moved: the sequence of the file where it was is returned.
-        """
+    def add(self, usage: Usage, block: BlockRef) -> None:
+        """Take a committed block in; one that is settled is not needed, and one that is known has moved."""
         if block.base < self.settled_end:
-            return None
-        moved_from: int | None = None
+            return
         if self._blocks is None:
             self._blocks = array("Q")
             self._spans = array("Q") if self.table == "events" else None
@@ -158,7 +141,7 @@ class Log:
             block.timestamp_us,
         )
         self.live_bytes += block.length
-        file.took(self, block.length, block.timestamp_us)
+        usage.took(block.sequence, self, block.length, block.timestamp_us)
         end = self._blocks[-_STRIDE] + (self._blocks[1 - _STRIDE] & _U32) if self._blocks else block.base
         if block.base >= end:
             self._gaps = self._gaps or block.base > end
@@ -169,21 +152,20 @@ class Log:
             index = self.find(block.base)
             known = self._blocks[index * _STRIDE] == block.base
             if known:
-                moved_from = self._blocks[index * _STRIDE + 2] >> 32
+                usage.gave(self._blocks[index * _STRIDE + 2] >> 32, block.length)
                 self.live_bytes -= block.length
             self._gaps = self._gaps or not known
             self._blocks[index * _STRIDE : (index + known) * _STRIDE] = array("Q", line)
             if self._spans is not None:
                 self._spans[index * 2 : (index + known) * 2] = array("Q", (block.low, block.high))
         self.skip(block.end)
-        return moved_from
 
     def skip(self, end: int) -> None:
         """Never give the offsets before `end`, although nothing is known of them any more."""
         self.committed_end = max(self.committed_end, end)
         self.next_offset = max(self.next_offset, end)
 
-    def drop(self, count: int, files: dict[int, JournalFile]) -> None:
+    def drop(self, usage: Usage, count: int) -> None:
         """Forget the first blocks: they are settled."""
         if self._blocks is not None:
             gone: Counter[int] = Counter()
@@ -192,7 +174,7 @@ class Log:
                 gone[place >> 32] += content >> 32
             for sequence, size_bytes in gone.items():
                 self.live_bytes -= size_bytes
-                files[sequence].live_bytes -= size_bytes
+                usage.gave(sequence, size_bytes)
             del self._blocks[: count * _STRIDE]
             if self._spans is not None:
                 del self._spans[: count * 2]
@@ -200,9 +182,9 @@ class Log:
                 self._blocks = self._spans = None
                 self._gaps = False
 
-    def close(self, files: dict[int, JournalFile]) -> None:
+    def close(self, usage: Usage) -> None:
         """Its topic is deleted: forget everything, also what is still being written."""
-        self.drop(len(self), files)
+        self.drop(usage, len(self))
         self.segments = []
         self.settled_end = _NEVER
 
@@ -258,147 +240,3 @@ def missing_runs(log: Log, start: int, archived: bool = False) -> tuple[tuple[in
             runs.append((start, first))
         start = max(start, end)
     return tuple(runs)
-
-
-class Partition:
-    """One partition: its messages, and what happened to them."""
-
-    __slots__ = ("events", "index", "messages", "state")
-
-    def __init__(self, topic: Topic, number: int, first_offset: int) -> None:
-        self.messages = Log(topic, "messages", number, first_offset)
-        self.events: Log | None = None
-        self.state: PartitionState | None = None  # what its events say about delivery
-        self.index: PartitionIndex | Latecomers | None = None  # its lanes, once somebody consumes it
-
-    def delivery_state(self) -> PartitionState:
-        """What its events say about delivery, made when first needed."""
-        if self.state is None:
-            self.state = PartitionState()
-        return self.state
-
-    def apply(self, event: Event) -> None:
-        """Take in what an event says about delivery."""
-        if self.state is not None or event.kind not in (EventKind.ARCHIVED, EventKind.REMOVED):
-            self.delivery_state().apply(event)
-
-    def event_log(self, first: int) -> Log:
-        """The log of events, made when the first one comes, which gets the number `first`."""
-        if self.events is None:
-            self.events = Log(self.messages.topic, "events", self.messages.partition, first)
-        return self.events
-
-    def logs(self) -> tuple[Log, ...]:
-        """The logs that exist."""
-        return (self.messages,) if self.events is None else (self.messages, self.events)
-
-
-class Topic:
-    """A named stream with its partitions."""
-
-    __slots__ = (
-        "_turn",
-        "changing",
-        "committed",
-        "config",
-        "dedupe",
-        "deleting",
-        "delivery",
-        "id",
-        "meter",
-        "name",
-        "partitions",
-        "producers",
-        "reserved",
-    )
-
-    def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
-        self.id = topic_id
-        self.name = name
-        self.config = config
-        self.partitions = [Partition(self, number, first_offset) for number in range(config.partitions)]
-        self.dedupe: DedupeWindow | None = None
-        self.producers: ProducerHistories | None = None
-        self.reserved = name == SCHEDULES  # the broker's own: clients only read it
-        self.committed = False  # whether its creation is on disk
-        self.deleting = False  # its deletion is on the way to the disk
-        self.changing: TopicConfig | None = None  # the newest options that are on the way to the disk
-        self.delivery: TopicDelivery | None = None  # once somebody consumes it
-        self.meter: TopicMeter | None = None  # once something is counted
-        self._turn = 0
-
-    def widen(self, partitions: int) -> None:
-        """Give it more partitions, empty ones."""
-        known = len(self.partitions)
-        self.partitions += [Partition(self, number, 0) for number in range(known, partitions)]
-        self.config = replace(self.config, partitions=partitions)
-
-    def configure(self, config: TopicConfig) -> None:
-        """Keep it by other options from now on: live, once they are committed, and in recovery alike."""
-        if config.partitions > len(self.partitions):  # only where a repair lost its beginning
-            self.widen(config.partitions)
-        partitions = len(self.partitions)
-        self.config = config if config.partitions == partitions else replace(config, partitions=partitions)
-        if self.dedupe is not None:
-            self.dedupe.window_us = round(config.dedupe_window * 1_000_000)
-        if self.delivery is not None:
-            self.delivery.configure(config)
-
-    def partition(self, number: int) -> Partition:
-        """One partition by its number."""
-        if not (isinstance(number, int) and 0 <= number < len(self.partitions)):
-            raise TopicNotFound(f"{self.name} has no partition {shown(number)}: it has 0 to {len(self.partitions) - 1}")
-        return self.partitions[number]
-
-    def partition_of_key(self, key: bytes) -> int:
-        """The partition that owns the key: ranges of a hash, so that a partition can be split later."""
-        mixed: int = crc32(key) * _HASH_MIX & 0xFFFFFFFF
-        return mixed * len(self.partitions) >> 32
-
-    def next_partition(self) -> int:
-        """A partition for messages without a key: each in turn."""
-        if len(self.partitions) == 1:
-            return 0
-        self._turn = (self._turn + 1) % len(self.partitions)
-        return self._turn
-
-    def offset_floor(self) -> int:
-        """Where the offsets of a topic of the same name must begin if this one is deleted."""
-        return max(log.next_offset for log in self.logs())
-
-    def lowest_offset(self) -> int:
-        """The lowest offset that is kept, or that the first message gets."""
-        return min(first_offset(partition.messages) for partition in self.partitions)
-
-    def logs(self) -> Iterator[Log]:
-        """Every log of the topic."""
-        for partition in self.partitions:
-            yield from partition.logs()
-
-
-class Catalog:
-    """All topics, by name and by number, and what must be remembered of deleted ones."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, Topic] = {}
-        self.by_id: dict[int, Topic] = {}
-        self.floors: dict[str, int] = {}  # of deleted topics: offsets are never used twice
-        self.next_id = 1
-
-    def topic(self, name: str) -> Topic:
-        """The topic of a name."""
-        found = self.by_name.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
-        return found
-
-    def add(self, topic: Topic) -> None:
-        """Take a topic in."""
-        self.by_name[topic.name] = topic
-        self.by_id[topic.id] = topic
-        self.next_id = max(self.next_id, topic.id + 1)
-
-    def remove(self, topic: Topic) -> None:
-        """Let a topic go."""
-        del self.by_name[topic.name]
-        del self.by_id[topic.id]

@@ -1,0 +1,169 @@
+"""Topics and their partitions in memory: folded from the journal, small enough for thousands of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from penstock.delivery.index import PartitionIndex
+from penstock.delivery.partition import PartitionState
+from penstock.log.dedupe import DedupeWindow
+from penstock.log.partition_log import Log, first_offset
+from penstock.log.producers import ProducerHistories
+from penstock.model.bounds import shown
+from penstock.model.config import TopicConfig
+from penstock.model.errors import TopicNotFound
+from penstock.model.events import Event, EventKind
+from penstock.model.names import check_topic_name
+from penstock.model.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from penstock.broker.indexing import Latecomers
+    from penstock.broker.meters import TopicMeter
+    from penstock.broker.topic_delivery import TopicDelivery
+
+_HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
+
+
+class Partition:
+    """One partition: its messages, and what happened to them."""
+
+    __slots__ = ("events", "index", "messages", "state")
+
+    def __init__(self, topic: Topic, number: int, first_offset: int) -> None:
+        self.messages = Log(topic, "messages", number, first_offset)
+        self.events: Log | None = None
+        self.state: PartitionState | None = None  # what its events say about delivery
+        self.index: PartitionIndex | Latecomers | None = None  # its lanes, once somebody consumes it
+
+    def delivery_state(self) -> PartitionState:
+        """What its events say about delivery, made when first needed."""
+        if self.state is None:
+            self.state = PartitionState()
+        return self.state
+
+    def apply(self, event: Event) -> None:
+        """Take in what an event says about delivery."""
+        if self.state is not None or event.kind not in (EventKind.ARCHIVED, EventKind.REMOVED):
+            self.delivery_state().apply(event)
+
+    def event_log(self, first: int) -> Log:
+        """The log of events, made when the first one comes, which gets the number `first`."""
+        if self.events is None:
+            self.events = Log(self.messages.topic, "events", self.messages.partition, first)
+        return self.events
+
+    def logs(self) -> tuple[Log, ...]:
+        """The logs that exist."""
+        return (self.messages,) if self.events is None else (self.messages, self.events)
+
+
+class Topic:
+    """A named stream with its partitions."""
+
+    __slots__ = (
+        "_turn",
+        "changes",
+        "committed",
+        "config",
+        "dedupe",
+        "deleting",
+        "delivery",
+        "id",
+        "meter",
+        "name",
+        "partitions",
+        "producers",
+        "reserved",
+    )
+
+    def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
+        self.id = topic_id
+        self.name = name
+        self.config = config
+        self.partitions = [Partition(self, number, first_offset) for number in range(config.partitions)]
+        self.dedupe: DedupeWindow | None = None
+        self.producers: ProducerHistories | None = None
+        self.reserved = name == SCHEDULES  # the broker's own: clients only read it
+        self.committed = False  # whether its creation is on disk
+        self.deleting = False  # its deletion is on the way to the disk
+        self.changes: list[TopicConfig] = []  # options that are on the way to the disk, oldest first
+        self.delivery: TopicDelivery | None = None  # once somebody consumes it
+        self.meter: TopicMeter | None = None  # once something is counted
+        self._turn = 0
+
+    def widen(self, partitions: int) -> None:
+        """Give it more partitions, empty ones."""
+        known = len(self.partitions)
+        self.partitions += [Partition(self, number, 0) for number in range(known, partitions)]
+        self.config = replace(self.config, partitions=partitions)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Keep it by other options from now on."""
+        if config.partitions > len(self.partitions):  # only where a repair lost its beginning
+            self.widen(config.partitions)
+        partitions = len(self.partitions)
+        self.config = config if config.partitions == partitions else replace(config, partitions=partitions)
+        if self.dedupe is not None:
+            self.dedupe.window_us = round(config.dedupe_window * 1_000_000)
+
+    def partition(self, number: int) -> Partition:
+        """One partition by its number."""
+        if not (isinstance(number, int) and 0 <= number < len(self.partitions)):
+            raise TopicNotFound(f"{self.name} has no partition {shown(number)}: it has 0 to {len(self.partitions) - 1}")
+        return self.partitions[number]
+
+    def partition_of_key(self, key: bytes) -> int:
+        """The partition that owns the key: ranges of a hash, so that a partition can be split later."""
+        mixed: int = crc32(key) * _HASH_MIX & 0xFFFFFFFF
+        return mixed * len(self.partitions) >> 32
+
+    def next_partition(self) -> int:
+        """A partition for messages without a key: each in turn."""
+        if len(self.partitions) == 1:
+            return 0
+        self._turn = (self._turn + 1) % len(self.partitions)
+        return self._turn
+
+    def offset_floor(self) -> int:
+        """Where the offsets of a topic of the same name must begin if this one is deleted."""
+        return max(log.next_offset for log in self.logs())
+
+    def lowest_offset(self) -> int:
+        """The lowest offset that is kept, or that the first message gets."""
+        return min(first_offset(partition.messages) for partition in self.partitions)
+
+    def logs(self) -> Iterator[Log]:
+        """Every log of the topic."""
+        for partition in self.partitions:
+            yield from partition.logs()
+
+
+class Catalog:
+    """All topics, by name and by number, and what must be remembered of deleted ones."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.floors: dict[str, int] = {}  # of deleted topics: offsets are never used twice
+        self.next_id = 1
+
+    def topic(self, name: str) -> Topic:
+        """The topic of a name."""
+        found = self.by_name.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise TopicNotFound(f"there is no topic {check_topic_name(name)!r}")
+        return found
+
+    def add(self, topic: Topic) -> None:
+        """Take a topic in."""
+        self.by_name[topic.name] = topic
+        self.by_id[topic.id] = topic
+        self.next_id = max(self.next_id, topic.id + 1)
+
+    def remove(self, topic: Topic) -> None:
+        """Let a topic go."""
+        del self.by_name[topic.name]
+        del self.by_id[topic.id]

@@ -1,0 +1,96 @@
+"""One fold: what the newest checkpoint and the journal say, folded anew, is what the broker holds (F1)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+from zlib import crc32
+
+from penstock.broker.checkpoint_files import COPIES
+from penstock.broker.engine import Engine
+from penstock.broker.recovery import recover
+from penstock.broker.schedules import read_schedules
+from penstock.log import invariants
+from penstock.log.checkpoint import topic_state
+from penstock.log.state import State
+from penstock.log.topics import Topic
+from penstock.storage.interface import Buffer
+from penstock.testing import FaultyStorage, MemoryStorage
+from penstock.testing.memory import MemoryFile
+
+
+class _LookedAt(MemoryFile):
+    """A file that stays as it is, whatever a reader would mend."""
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        raise OSError(errno.EROFS, "this is only looked at")
+
+    def truncate(self, length: int) -> None:
+        """A torn tail is cut off in the mind of the reader."""
+
+
+class LookedAt(MemoryStorage):
+    """The storage of a broker at work, as its reader sees it; nothing is changed, and no fault strikes."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        super().__init__()
+        self.contents = storage.contents
+
+    def open(self, name: str) -> MemoryFile:
+        return _LookedAt(super().open(name).content)
+
+
+def assert_folded(engine: Engine) -> None:
+    """Fold checkpoint and journal anew: it is the state of the broker, and contradicts itself nowhere."""
+    storage = engine.storage
+    assert isinstance(storage, MemoryStorage)
+    invariants.check(engine.state)
+    if engine.journal.frozen is not None or (isinstance(storage, FaultyStorage) and storage.crashed):
+        return  # nobody can know what is on the disk, until it is opened again
+    now_us = engine.clock.wall_us()
+    told, held = told_by(_folded(engine, storage), now_us), told_by(engine.state, now_us)
+    assert told.keys() == held.keys()
+    for name, said in told.items():
+        assert said == held[name], f"F1: {name} is another one when it is folded anew"
+    assert engine.state.schedules is not None
+    assert read_schedules(engine).known == engine.state.schedules.known, "F1: schedules"
+
+
+_known: WeakKeyDictionary[Engine, tuple[tuple[int, ...], State]] = WeakKeyDictionary()
+
+
+def _folded(engine: Engine, storage: MemoryStorage) -> State:
+    """The state on disk; folded once for as long as nothing was written."""
+    written = (engine.journal.commits, *(crc32(storage.contents.get(name, b"")) for name in COPIES))
+    if engine not in _known or _known[engine][0] != written:
+        found = recover(LookedAt(storage), engine.config, engine.clock).state
+        invariants.check(found)
+        _known[engine] = (written, found)
+    return _known[engine][1]
+
+
+def told_by(state: State, now_us: int) -> dict[str, object]:
+    """Everything that a state says at a time, comparable."""
+    told: dict[str, object] = {
+        "floors": state.catalog.floors,
+        "staged": {producer: (record.sequence, record.messages) for producer, record in state.staged.items()},
+    }
+    for topic in state.catalog.by_id.values():
+        if topic.committed:
+            told[f"topic {topic.name}"] = _topic(topic, now_us)
+    return told
+
+
+def _topic(topic: Topic, now_us: int) -> object:
+    state = topic_state(topic)
+    delivery = [None if partition.state is None else partition.state.state() for partition in topic.partitions]
+    says_something = [found for found in delivery if found is not None and (found.groups or found.moved)]
+    logs = [
+        (log.table, log.partition, log.committed_end, log.settled_end, log.segments, list(log.blocks()))
+        for log in topic.logs()
+        if log.table == "messages" or log.committed_end > log.settled_end or log.segments
+    ]
+    window_us = round(topic.config.dedupe_window * 1_000_000)
+    known = {entry for entry in state.dedupe if entry[3] + window_us > now_us}  # older ones are forgotten at any time
+    return state.id, state.config, logs, known, state.producers, says_something
