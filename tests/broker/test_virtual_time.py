@@ -21,6 +21,8 @@ from penstock.broker.engine import Engine
 from penstock.broker.replay import replay_to_function, replay_to_group
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
+from penstock.delivery.index import Columns, PartitionIndex
+from penstock.delivery.partition import PartitionState
 from penstock.model.config import BrokerConfig
 from penstock.model.message import Message
 from penstock.segments.window import Window
@@ -209,10 +211,19 @@ def test_the_same_seed_and_the_same_operations_make_the_same_bytes() -> None:
     assert other["checkpoint-a"] != first["checkpoint-a"], "another seed is another broker"
 
 
-def test_the_bytes_do_not_depend_on_the_process_either() -> None:
+def key_numbers() -> list[int]:
+    """The numbers that stand for some keys in an index."""
+    index = PartitionIndex(0, PartitionState(), by_key=True)
+    keys = [b"", b"a", b"b", b"customer 17", b"customer 71", bytes(range(256)), None]
+    index.add(Columns(0, len(keys), 5, keys=keys))
+    return [index.key_of(offset) for offset in range(len(keys))]
+
+
+@pytest.mark.parametrize("function", ["digest_of(7)", "key_numbers()"])
+def test_the_bytes_and_the_numbers_of_keys_do_not_depend_on_the_process_either(function: str) -> None:
     """The order of sets, and whatever else hashes of text decide, is another one in every process."""
-    program = "from tests.broker.test_virtual_time import digest_of; print(digest_of(7))"
-    digests = {
+    program = f"from tests.broker.test_virtual_time import *; print({function})"
+    told = {
         subprocess.run(
             [sys.executable, "-c", program],
             cwd=Path(__file__).parents[2],
@@ -224,7 +235,7 @@ def test_the_bytes_do_not_depend_on_the_process_either() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(digests) == 1
+    assert len(told) == 1
 
 
 def test_without_a_seed_every_broker_has_an_id_of_its_own() -> None:

@@ -30,6 +30,13 @@ def test_O1_one_message_of_a_key_is_leased_at_a_time_and_other_keys_go_on(topic:
     assert taken(topic.fetch()) == [6]
 
 
+def test_O1_an_empty_key_is_a_key(topic: PureTopic) -> None:
+    topic.publish(keys=[b"", b"", None, None])
+    assert taken(topic.fetch()) == [0, 2, 3]
+    topic.publish(keys=[b"x", b"", b"y"])
+    assert taken(topic.fetch()) == [4, 6]
+
+
 def test_O1_the_messages_of_each_key_come_in_publish_order(topic: PureTopic) -> None:
     keys = [bytes([97 + number * 7 % 5]) for number in range(200)]
     topic.publish(keys=keys)

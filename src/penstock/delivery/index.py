@@ -16,6 +16,9 @@ from penstock.delivery.offsets import Offsets, from_range
 from penstock.delivery.partition import PartitionState
 from penstock.delivery.timers import Timers
 
+NO_KEY = -1
+"""Stands for no key: a number that `hash` never gives."""
+
 
 class Columns:
     """What delivery must know of a run of messages; a column is None where it says nothing."""
@@ -88,7 +91,7 @@ class PartitionIndex:
             self._expiries.add_many(base, columns.expires_at)
         if self.by_key:
             self._key_bases.append(base)
-            self._key_hashes.append(None if columns.keys is None else array("q", map(_key_number, columns.keys)))
+            self._key_hashes.append(None if columns.keys is None else _key_numbers(columns.keys))
         self.end = max(self.end, end)
 
     def add_below(self, older: list[Columns]) -> None:
@@ -109,10 +112,10 @@ class PartitionIndex:
         return [(lane, inside) for lane, known in self.lanes.items() if (inside := offsets & known)]
 
     def key_of(self, offset: int) -> int:
-        """A number that stands for the message's key; 0: it has none."""
+        """A number that stands for the message's key; NO_KEY: it has none."""
         place = bisect_right(self._key_bases, offset) - 1
         hashes = self._key_hashes[place] if place >= 0 else None
-        return 0 if hashes is None else hashes[offset - self._key_bases[place]]
+        return NO_KEY if hashes is None else hashes[offset - self._key_bases[place]]
 
     # Time.
 
@@ -211,5 +214,8 @@ def _only(lane: int) -> bytes:
     return bytes(number == lane for number in range(256))
 
 
-def _key_number(key: bytes | None) -> int:
-    return 0 if key is None else hash(key) or 1
+def _key_numbers(keys: Sequence[bytes | None]) -> array[int]:
+    """A number for each key: 61 bits that are the same in every process, as `hash` of bytes is not."""
+    if None in keys:
+        return array("q", [NO_KEY if key is None else hash(int.from_bytes(key)) for key in keys])
+    return array("q", map(hash, map(int.from_bytes, keys)))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from penstock.delivery.index import PartitionIndex
+from penstock.delivery.index import NO_KEY, PartitionIndex
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.progress import Progress
 
@@ -29,7 +29,7 @@ class KeyOrder:
     def claim(self, lane: int, offset: int) -> bool:
         """Take the key of a message for it; if another message has it, park this one."""
         key = self._index.key_of(offset)
-        if not key:
+        if key == NO_KEY:
             return True
         if key not in self._busy:
             self._busy[key] = offset
@@ -44,7 +44,7 @@ class KeyOrder:
         Others of its key may have failed before, and were overtaken when they could be tried again.
         """
         key = self._index.key_of(offset)
-        if key:
+        if key != NO_KEY:
             self._busy.setdefault(key, offset)
 
     def free(self, offset: int, progress: Progress) -> Offsets:
