@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import penstock
-from tests.client.faces import FACES, error_of, face_of
+from tests.client.awaited import error_of
+from tests.client.faces import FACES, face_of
 
 Act = Callable[[Any, Any, Any], Any]
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - which is what is wrong with it

@@ -24,7 +24,8 @@ from penstock.model.config import BrokerConfig
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_staged, encode_publish, encode_stage
 from penstock.storage.read_only import ReadOnlyStorage
-from tests.client.faces import FACES, error_of, face_of
+from tests.client.awaited import error_of
+from tests.client.faces import FACES, face_of
 from tests.server.harness import Child, Line, Raw, Running, run, until
 
 

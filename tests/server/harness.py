@@ -26,18 +26,11 @@ from penstock.protocol.session import Hello, encode
 from penstock.server.config import ServerConfig
 from penstock.server.native.listener import NativeListener
 from penstock.server.server import Server
+from tests import patience
 
-PATIENCE_S = 30.0
+PATIENCE_S = patience.PATIENCE_S
+until = patience.until
 _PORTS_OF_SERVERS = range(12_000, 32_000)
-
-
-def until(happened: Callable[[], Any], what: str = "what was waited for", patience_s: float = PATIENCE_S) -> Any:
-    """Wait for something that no event tells; what it was."""
-    deadline_s = time.monotonic() + patience_s
-    while not (found := happened()):
-        assert time.monotonic() < deadline_s, f"{what} did not happen"
-        time.sleep(0.005)
-    return found
 
 
 async def soon(happened: Callable[[], Any], what: str = "what was waited for", patience_s: float = PATIENCE_S) -> Any:
