@@ -372,9 +372,11 @@ def gathering(broker: Any, note: Note) -> None:
 
 
 HISTORIES: list[History] = [publishing, reading, delivering, iterating, moving, staging, keeping, assigning, waiting]
-"""Those that an embedded broker lives as well."""
-REMOTE_HISTORIES: list[History] = [*HISTORIES[:-1], gathering, waiting]
-"""All that clients live, on one server after each other; the last one leaves a schedule behind."""
+"""Those that every face lives, the embedded one too."""
+LIVED_BY_0_1_0: list[History] = [
+    *(publishing, reading, delivering, iterating, moving, staging, keeping, assigning, gathering, waiting)
+]
+"""Those that a client and a server of 0.1.0 know everything for; on one server, in this order."""
 
 
 def lived(history: History, broker: Any) -> dict[str, Any]:
