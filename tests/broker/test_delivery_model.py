@@ -17,7 +17,7 @@ from penstock.broker.consumer import Consumer, Delivery
 from penstock.broker.dead_letters import list_dead_letters, purge, redrive
 from penstock.broker.delays import cancel_delayed, reschedule_delayed
 from penstock.broker.engine import Engine
-from penstock.broker.groups import _info, seek_group, show_group
+from penstock.broker.groups import group_info, seek_group, show_group, standing_of
 from penstock.broker.reading import LogReader
 from penstock.broker.retention import retain
 from penstock.broker.settling import Settler
@@ -655,9 +655,15 @@ class DeliveryMachine(RuleBasedStateMachine):
     # What must hold.
 
     def infos(self) -> list[GroupInfo]:
+        found: list[GroupInfo] = []
         with self.engine.lock:
-            deliveries = [topic.delivery for topic in self.engine.catalog.by_name.values()]
-            return [_info(delivery, desk) for delivery in deliveries if delivery for desk in delivery.desks.values()]
+            for topic in self.engine.catalog.by_name.values():
+                for name, desk in {} if topic.delivery is None else topic.delivery.desks.items():
+                    info = group_info(topic, name, standing_of(topic, name))
+                    ready = sum(claims.ready() for claims in desk.group.claims)
+                    assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
+                    found.append(info)
+        return found
 
     @invariant()
     def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:

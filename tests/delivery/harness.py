@@ -19,6 +19,7 @@ from penstock.delivery.offsets import Offsets, offsets_of
 from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.delivery.progress import Progress
 from penstock.delivery.settings import GroupSettings, encode_settings
+from penstock.delivery.standing import Standing
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
 from penstock.testing import VirtualClock
@@ -261,6 +262,10 @@ class PureTopic:
         assert min(counts.values()) >= 0, f"Q1: {counts}"
         assert sum(counts.values()) - twice == published, f"Q1: {published} messages, and {counts}"
         assert published - progress.tally.total() == progress.backlog(self.indexes[partition].end)
+        standing = Standing()
+        standing.add(self.indexes[partition].end, progress, claims)
+        assert standing.published == published
+        assert standing.ready == max(0, counts["ready"] - twice), f"Q1: {standing}, and {counts}"
         return {name: number for name, number in counts.items() if number}
 
     def _built(self) -> list[PartitionIndex]:

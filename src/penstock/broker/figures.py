@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.ages import published_us
 from penstock.broker.meters import COUNTED, OTHER, GroupMeter
+from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
-    from penstock.delivery.claims import Claims
-    from penstock.delivery.progress import Progress
     from penstock.log.topics import Partition
 
 _TOPICS_AT_ONCE = 50
@@ -30,12 +29,7 @@ class GroupFigures:
     counts: list[int] = field(default_factory=lambda: [0] * len(COUNTED))
     acked_bytes: int = 0
     end_to_end_s: float = 0.0
-    lag: int = 0
-    leased: int = 0
-    retrying: int = 0
-    lost: int = 0
-    ready: int | None = None
-    delayed: int | None = None
+    standing: Standing = field(default_factory=Standing)
     oldest_us: int | None = None
     members: int = 0
 
@@ -111,7 +105,7 @@ def _add_topic(engine: Engine, figures: Figures, topic: Topic) -> None:
 
 def _add_groups(engine: Engine, figures: Figures, shown: TopicFigures, topic: Topic, partition: Partition) -> None:
     meters, meter = engine.meters, engine.meters.meter_of(topic)
-    number = partition.messages.partition
+    log, number = partition.messages, partition.messages.partition
     desks = topic.delivery.desks if topic.delivery is not None else {}
     assert partition.state is not None
     for name, progress in partition.state.groups.items():
@@ -121,34 +115,13 @@ def _add_groups(engine: Engine, figures: Figures, shown: TopicFigures, topic: To
             group = shown.groups[counted.name] = GroupFigures()
             group.count(counted)
         desk = desks.get(name)
-        _add_progress(group, partition, progress, None if desk is None else desk.group.claims[number])
+        if group.standing.add(log.committed_end, progress, None if desk is None else desk.group.claims[number]):
+            oldest_us = published_us(log, progress.floor)
+            if oldest_us is not None and (group.oldest_us is None or oldest_us < group.oldest_us):
+                group.oldest_us = oldest_us
         if number == 0:
             figures.group_count += 1
             group.members += 0 if desk is None else len(desk.seats)
-
-
-def _add_progress(group: GroupFigures, partition: Partition, progress: Progress, claims: Claims | None) -> None:
-    """Add what one partition has for a group: every message that is not done is in just one of the states."""
-    log = partition.messages
-    lag = progress.backlog(log.committed_end)
-    group.lag += lag
-    group.lost += progress.tally.lost
-    if lag:
-        oldest_us = published_us(log, progress.floor)
-        if oldest_us is not None:
-            group.oldest_us = oldest_us if group.oldest_us is None else min(group.oldest_us, oldest_us)
-    if claims is None:
-        group.retrying += len(progress.waiting)
-        if progress.settings.checkpoint:  # everything is ready to a reader that keeps its own position
-            group.ready = (group.ready or 0) + lag
-            group.delayed = group.delayed or 0
-        return
-    delayed = claims.delayed() if claims.index.hidden else 0
-    group.leased += claims.held
-    group.retrying += claims.waiting()
-    group.delayed = (group.delayed or 0) + delayed
-    ready = lag - claims.held - claims.waiting() - delayed - len(claims.lapsing)
-    group.ready = (group.ready or 0) + max(0, ready)
 
 
 def leased_and_delayed(engine: Engine) -> tuple[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.broker.reading import LogReader
 from penstock.broker.routing import check_partition
-from penstock.delivery.progress import Progress, Tally
+from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
@@ -20,7 +20,7 @@ from penstock.segments.window import Window
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
-    from penstock.broker.topic_delivery import GroupDesk, TopicDelivery
+    from penstock.broker.topic_delivery import GroupDesk
 
 
 def list_groups(engine: Engine, topic_name: str | None) -> list[tuple[str, str]]:
@@ -35,16 +35,17 @@ def show_group(engine: Engine, topic_name: str, name: str) -> GroupInfo:
     with engine.lock:
         topic = engine.topic(topic_name)
         is_checkpoint = engine.deliveries.settings_of(topic, name).checkpoint
-        info = _checkpoint_info(topic, name) if is_checkpoint else None
-        ends = [partition.messages.committed_end for partition in topic.partitions]
-    if info is None:
+        standing = standing_of(topic, name) if is_checkpoint else None
+        info = None if standing is None else group_info(topic, name, standing)
+    if standing is None or info is None:
         delivery = engine.deliveries.find_group(topic_name, name)
         with engine.lock:
             delivery.tick(engine.deliveries.now())
-            desk = delivery.desk(name)
-            info = _info(delivery, desk)
-            topic, ends = delivery.topic, [claims.end() for claims in desk.group.claims]
-    return replace(info, oldest_unacked_s=_oldest_age_s(engine, topic, info, ends))
+            delivery.desk(name)
+            topic = delivery.topic
+            standing = standing_of(topic, name)
+            info = group_info(topic, name, standing)
+    return replace(info, oldest_unacked_s=_oldest_age_s(engine, topic, standing))
 
 
 def seek_group(engine: Engine, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
@@ -140,66 +141,40 @@ def group_names(topic: Topic) -> set[str]:
     return {name for partition in topic.partitions if partition.state is not None for name in partition.state.groups}
 
 
-def tally_of(progresses: Iterable[Progress]) -> Tally:
-    """What became of the messages of all partitions."""
-    tally = Tally()
-    for progress in progresses:
-        for field in tally.__struct_fields__:
-            setattr(tally, field, getattr(tally, field) + getattr(progress.tally, field))
-    return tally
+def standing_of(topic: Topic, name: str) -> Standing:
+    """How far a group is in all partitions of a topic that know it; under the state lock."""
+    desk = None if topic.delivery is None else topic.delivery.desks.get(name)
+    standing = Standing()
+    for number, partition in enumerate(topic.partitions):
+        progress = None if partition.state is None else partition.state.groups.get(name)
+        if progress is not None:
+            claims = None if desk is None else desk.group.claims[number]
+            standing.add(partition.messages.committed_end, progress, claims)
+    return standing
 
 
-def _checkpoint_info(topic: Topic, name: str) -> GroupInfo:
-    """A group that only shows how far a reader is, to whom everything is ready; under the state lock."""
-    progresses = [partition.delivery_state().groups[name] for partition in topic.partitions]
-    ends = [partition.messages.committed_end for partition in topic.partitions]
-    tally = tally_of(progresses)
-    lag = sum(progress.backlog(end) for progress, end in zip(progresses, ends, strict=True))
+def group_info(topic: Topic, name: str, standing: Standing, oldest_unacked_s: float | None = None) -> GroupInfo:
+    """A group as people see it, under the state lock; where it is not indexed, `ready` has what is delayed too."""
+    desk = None if topic.delivery is None else topic.delivery.desks.get(name)
     return GroupInfo(
         topic=topic.name,
         name=name,
-        published=sum(progress.published(end) for progress, end in zip(progresses, ends, strict=True)),
-        acked=tally.acked,
-        ready=lag,
-        leased=0,
-        delayed=0,
-        retrying=0,
-        dead=tally.dead,
-        lapsed=tally.lapsed,
-        withdrawn=tally.withdrawn,
-        skipped=tally.skipped,
-        lost=tally.lost,
-        lag=lag,
-        oldest_unacked_s=None,
-        positions=tuple(progress.floor for progress in progresses),
-        members=(),
-        kind="checkpoint",
-    )
-
-
-def _info(delivery: TopicDelivery, desk: GroupDesk) -> GroupInfo:
-    group = desk.group
-    tally = tally_of(claims.progress for claims in group.claims)
-    ends = [claims.end() for claims in group.claims]
-    lapsing = sum(len(claims.lapsing) for claims in group.claims)
-    return GroupInfo(
-        topic=delivery.topic.name,
-        name=group.name,
-        published=sum(claims.progress.published(end) for end, claims in zip(ends, group.claims, strict=True)),
-        acked=tally.acked,
-        ready=sum(claims.ready() for claims in group.claims),
-        leased=sum(claims.held for claims in group.claims),
-        delayed=sum(claims.delayed() for claims in group.claims),
-        retrying=sum(claims.waiting() for claims in group.claims),
-        dead=tally.dead,
-        lapsed=tally.lapsed + lapsing,
-        withdrawn=tally.withdrawn,
-        skipped=tally.skipped,
-        lost=tally.lost,
-        lag=sum(claims.progress.backlog(end) for end, claims in zip(ends, group.claims, strict=True)),
-        oldest_unacked_s=None,
-        positions=tuple(claims.progress.floor for claims in group.claims),
-        members=members_of(desk),
+        published=standing.published,
+        acked=standing.acked,
+        ready=standing.ready + standing.unsorted,
+        leased=standing.leased,
+        delayed=standing.delayed,
+        retrying=standing.retrying,
+        dead=standing.dead,
+        lapsed=standing.lapsed,
+        withdrawn=standing.withdrawn,
+        skipped=standing.skipped,
+        lost=standing.lost,
+        lag=standing.lag,
+        oldest_unacked_s=oldest_unacked_s,
+        positions=tuple(standing.positions),
+        members=() if desk is None else members_of(desk),
+        kind=standing.kind,
     )
 
 
@@ -217,12 +192,12 @@ def members_of(desk: GroupDesk) -> tuple[MemberInfo, ...]:
     )
 
 
-def _oldest_age_s(engine: Engine, topic: Topic, info: GroupInfo, ends: list[int]) -> float | None:
-    """The age of the oldest message that is not done."""
+def _oldest_age_s(engine: Engine, topic: Topic, standing: Standing) -> float | None:
+    """The age of the oldest message that is not done, read from the log."""
     oldest: list[int] = []
-    for partition, floor, end in zip(topic.partitions, info.positions, ends, strict=True):
-        log = partition.messages
-        if floor < end:
-            found = next(LogReader(engine, log, include_deleted=True).messages(Window(floor, floor + 1)), None)
+    for partition, floor, lag in zip(topic.partitions, standing.positions, standing.lags, strict=True):
+        if lag:
+            reader = LogReader(engine, partition.messages, include_deleted=True)
+            found = next(reader.messages(Window(floor, floor + 1)), None)
             oldest += [] if found is None else [found.timestamp_us]
     return max(0, engine.clock.wall_us() - min(oldest)) / 1_000_000 if oldest else None

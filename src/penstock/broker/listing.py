@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.ages import published_us
-from penstock.broker.groups import members_of, tally_of
+from penstock.broker.groups import group_info, standing_of
 from penstock.broker.info import topic_info
 from penstock.broker.standings import Standings
 from penstock.delivery.offsets import Offsets
@@ -23,8 +23,6 @@ from penstock.model.info import GroupInfo, TopicInfo
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
-    from penstock.broker.topic_delivery import GroupDesk
-    from penstock.delivery.progress import Progress
 
 _TOPICS_AT_ONCE = 20
 _NAMES_AT_ONCE = 500
@@ -224,52 +222,14 @@ def _groups_of(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[ListedG
 
 def _listed(topic: Topic, name: str, now_us: int) -> ListedGroup:
     """A group as it stands; under the state lock."""
-    progresses = [partition.delivery_state().groups[name] for partition in topic.partitions]
-    logs = [partition.messages for partition in topic.partitions]
-    lags = [progress.backlog(log.committed_end) for progress, log in zip(progresses, logs, strict=True)]
+    standing = standing_of(topic, name)
     oldest = [
         time_us
-        for progress, log, lag in zip(progresses, logs, lags, strict=True)
-        if lag and (time_us := published_us(log, progress.floor)) is not None
+        for partition, floor, lag in zip(topic.partitions, standing.positions, standing.lags, strict=True)
+        if lag and (time_us := published_us(partition.messages, floor)) is not None
     ]
-    desk = None if topic.delivery is None else topic.delivery.desks.get(name)
-    is_checkpoint = progresses[0].settings.checkpoint
-    tally, lag = tally_of(progresses), sum(lags)
-    leased, delayed, retrying, lapsing = _shares(progresses, desk)
-    info = GroupInfo(
-        topic=topic.name,
-        name=name,
-        published=sum(progress.published(log.committed_end) for progress, log in zip(progresses, logs, strict=True)),
-        acked=tally.acked,
-        ready=max(0, lag - leased - delayed - retrying - lapsing),
-        leased=leased,
-        delayed=delayed,
-        retrying=retrying,
-        dead=tally.dead,
-        lapsed=tally.lapsed + lapsing,
-        withdrawn=tally.withdrawn,
-        skipped=tally.skipped,
-        lost=tally.lost,
-        lag=lag,
-        oldest_unacked_s=max(0, now_us - min(oldest)) / 1_000_000 if oldest else None,
-        positions=tuple(progress.floor for progress in progresses),
-        members=() if desk is None else members_of(desk),
-        kind="checkpoint" if is_checkpoint else "consumers",
-    )
-    return ListedGroup(info, is_checkpoint or desk is not None)
-
-
-def _shares(progresses: list[Progress], desk: GroupDesk | None) -> tuple[int, int, int, int]:
-    """How much of a group's lag is leased, delayed, waits to be tried again, and is about to lapse."""
-    if desk is None:
-        return 0, 0, sum(len(progress.waiting) for progress in progresses), 0
-    claims = desk.group.claims
-    return (
-        sum(each.held for each in claims),
-        sum(each.delayed() for each in claims if each.index.hidden),
-        sum(each.waiting() for each in claims),
-        sum(len(each.lapsing) for each in claims),
-    )
+    age_s = max(0, now_us - min(oldest)) / 1_000_000 if oldest else None
+    return ListedGroup(group_info(topic, name, standing, age_s), standing.is_indexed)
 
 
 def _lanes(topic: Topic) -> Iterable[Lane]:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.broker.dead_letters import list_dead_letters
-from penstock.broker.groups import group_names, tally_of
+from penstock.broker.groups import group_names, standing_of
 from penstock.broker.info import topic_info
 from penstock.broker.reading import LogReader
 from penstock.broker.recovery import Recovered, recover
@@ -161,24 +161,19 @@ def _recover(storage: ReadOnlyStorage) -> Recovered:
 
 
 def _progress(topic: Topic, name: str) -> GroupProgress:
-    of_partitions = [
-        (partition.messages.committed_end, partition.state.groups[name])
-        for partition in topic.partitions
-        if partition.state is not None and name in partition.state.groups
-    ]
-    tally = tally_of(progress for _, progress in of_partitions)
+    standing = standing_of(topic, name)
     return GroupProgress(
         topic=topic.name,
         name=name,
-        published=sum(progress.published(end) for end, progress in of_partitions),
-        acked=tally.acked,
-        retrying=sum(len(progress.waiting) for _, progress in of_partitions),
-        dead=tally.dead,
-        lapsed=tally.lapsed,
-        withdrawn=tally.withdrawn,
-        skipped=tally.skipped,
-        lost=tally.lost,
-        lag=sum(progress.backlog(end) for end, progress in of_partitions),
-        positions=tuple(progress.floor for _, progress in of_partitions),
-        kind="checkpoint" if any(progress.settings.checkpoint for _, progress in of_partitions) else "consumers",
+        published=standing.published,
+        acked=standing.acked,
+        retrying=standing.retrying,
+        dead=standing.dead,
+        lapsed=standing.lapsed,
+        withdrawn=standing.withdrawn,
+        skipped=standing.skipped,
+        lost=standing.lost,
+        lag=standing.lag,
+        positions=tuple(standing.positions),
+        kind=standing.kind,
     )

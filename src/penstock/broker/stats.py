@@ -121,9 +121,9 @@ def reliability_stats(engine: Engine) -> ReliabilityStats:
         published=published,
         **counted,
         groups=figures.group_count,
-        lag=sum(group.lag for group in groups),
-        leased=sum(group.leased for group in groups),
-        retrying=sum(group.retrying for group in groups),
+        lag=sum(group.standing.lag for group in groups),
+        leased=sum(group.standing.leased for group in groups),
+        retrying=sum(group.standing.retrying for group in groups),
         oldest_unacked_s=None if oldest_us is None else max(0, now_us - oldest_us) / 1_000_000,
     )
 

@@ -93,6 +93,8 @@ class Claims:
 
     def delayed(self) -> int:
         """How many are not due yet."""
+        if not self.index.hidden:
+            return 0
         return len(self.index.hidden & self.progress.pending(self.end()) - self.index.lapsed)
 
     def give_back(self, offsets: Offsets) -> None:

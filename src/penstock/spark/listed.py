@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.broker.snapshot import Snapshot
+from penstock.broker.snapshot import GroupProgress, Snapshot
+from penstock.model.info import GroupInfo
 from penstock.model.letters import DeadLetter
 from penstock.model.names import DEAD_LETTERS
 from penstock.spark.connecting import connected
@@ -62,12 +63,13 @@ def _groups(options: ReadOptions) -> Iterator[Row]:
     chosen = None
     if options.topics or options.pattern is not None or options.assigned:
         chosen = set(chosen_topics(origin_of(options), options))
+    found: Sequence[GroupInfo | GroupProgress]
     if options.servers is not None:
-        found = [*connected(options.servers, options.secrets).groups()]
+        found = connected(options.servers, options.secrets).groups()
     else:
         assert options.path is not None
         with Snapshot(options.path) as snapshot:
-            found = [*snapshot.groups()]  # type: ignore[list-item]
+            found = snapshot.groups()
     for group in found:
         if chosen is None or group.topic in chosen:
             yield {

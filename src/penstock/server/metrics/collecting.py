@@ -101,16 +101,16 @@ def _put_group(page: _Page, topic: str, group: str, shown: GroupFigures, now_us:
     age_s = 0.0 if shown.oldest_us is None else max(0, now_us - shown.oldest_us) / 1_000_000
     page.put("penstock_group_acked_bytes_total", shown.acked_bytes, topic, group)
     page.put("penstock_group_end_to_end_seconds_total", shown.end_to_end_s, topic, group)
-    page.put("penstock_group_lag", shown.lag, topic, group)
-    page.put("penstock_group_leased", shown.leased, topic, group)
-    page.put("penstock_group_retrying", shown.retrying, topic, group)
+    standing = shown.standing
+    page.put("penstock_group_lag", standing.lag, topic, group)
+    page.put("penstock_group_leased", standing.leased, topic, group)
+    page.put("penstock_group_retrying", standing.retrying, topic, group)
     page.put("penstock_group_oldest_unacked_seconds", age_s, topic, group)
     page.put("penstock_group_members", shown.members, topic, group)
-    page.put("penstock_group_lost", shown.lost, topic, group)
-    if shown.ready is not None:
-        page.put("penstock_group_ready", shown.ready, topic, group)
-    if shown.delayed is not None:
-        page.put("penstock_group_delayed", shown.delayed, topic, group)
+    page.put("penstock_group_lost", standing.lost, topic, group)
+    if standing.is_indexed:
+        page.put("penstock_group_ready", standing.ready, topic, group)
+        page.put("penstock_group_delayed", standing.delayed, topic, group)
 
 
 def _put_pipelines(page: _Page, metrics: Metrics) -> None:

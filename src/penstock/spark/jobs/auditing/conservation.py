@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.delivery.progress import Progress, Tally
+from penstock.delivery.settings import GroupSettings
+from penstock.delivery.standing import Standing
 from penstock.spark.jobs.auditing.events import EventLog
 from penstock.spark.jobs.auditing.problems import Findings, Key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ENDS = ("acked", "dead", "lapsed", "skipped", "withdrawn", "lost")
+ENDS = Tally.__struct_fields__
 """What settles a message for a group, as the broker counts it."""
 _KINDS = (*ENDS, "delivered", "redriven", "gone")
 _CODES = {kind: number for number, kind in enumerate(_KINDS)}
@@ -142,7 +145,7 @@ def fold(
         for era in log.eras:
             settings = (era.since, era.start, era.until, era.archived, list(era.missing))
             rows.append((len(rows), ids[topic], partition, era.group, *settings))
-            published = max(0, min(end, era.until) - era.start)
+            published = Progress(era.start, GroupSettings(until=era.until)).published(end)
             folds[topic, partition, era.group] = Fold(published, dict.fromkeys(ENDS, 0))
     if not rows:
         return {}
@@ -177,13 +180,13 @@ def _note_early(
         early[key] = (known[0] + count, min(known[1], at))
 
 
-def totals(folds: Folds) -> dict[tuple[str, str], dict[str, int]]:
-    """The same by topic and group, with the names that the table `groups` has."""
-    found: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys((*ENDS, "published", "lag"), 0))
+def standings(folds: Folds) -> dict[tuple[str, str], Standing]:
+    """How far each group is, by topic and name: what is done, and the lag."""
+    found: dict[tuple[str, str], Standing] = defaultdict(Standing)
     for (topic, _, group), one in folds.items():
-        mine = found[topic, group]
-        mine["published"] += one.published
-        mine["lag"] += one.open
+        standing = found[topic, group]
+        standing.published += one.published
+        standing.lag += one.open
         for kind, count in one.ends.items():
-            mine[kind] += count
+            setattr(standing, kind, getattr(standing, kind) + count)
     return dict(found)

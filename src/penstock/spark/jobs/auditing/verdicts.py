@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.spark.jobs.auditing.conservation import ENDS, Folds, totals
+from penstock.spark.jobs.auditing.conservation import ENDS, Folds, standings
 from penstock.spark.jobs.auditing.events import EventLog
 from penstock.spark.jobs.auditing.instant import Groups
 from penstock.spark.jobs.auditing.problems import Findings, Key
@@ -59,17 +59,19 @@ def check_events(views: Sequence[LogView], log: EventLog | None, end: int, findi
 
 def compare_groups(groups: Groups, folds: Folds, unproved: set[str], findings: Findings) -> None:
     """Tell where the broker's figures of a group are not those of the events."""
-    folded = totals(folds)
+    folded = standings(folds)
     for (topic, name), group in sorted(groups.items()):
         if topic in unproved:
             continue
-        figures = folded.pop((topic, name), None)
-        if figures is None:
+        standing = folded.pop((topic, name), None)
+        if standing is None:
             findings.remark(topic, None, None, f"group {name}: its beginning is not in the events any more: not proved")
             continue
-        differ = [kind for kind in _COMPARED if figures[kind] != getattr(group, kind)]
+        differ = [kind for kind in _COMPARED if getattr(standing, kind) != getattr(group, kind)]
         if differ:
-            said = ", ".join(f"{figures[kind]} {kind} (the broker: {getattr(group, kind)})" for kind in differ)
+            said = ", ".join(
+                f"{getattr(standing, kind)} {kind} (the broker: {getattr(group, kind)})" for kind in differ
+            )
             findings.problem(topic, None, None, f"group {name}: its events add up to {said}")
     for topic, name in sorted(folded):
         if topic not in unproved:
