@@ -35,6 +35,7 @@ class Standing:
     leased: int = 0
     """Or finished, where that is not committed yet."""
     retrying: int = 0
+    """Failed, and waiting to be tried again; of a group that is not in use also if it has waited long enough."""
     ready: int = 0
     delayed: int = 0
     unsorted: int = 0
