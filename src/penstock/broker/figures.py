@@ -26,7 +26,7 @@ _TOPICS_AT_ONCE = 50
 class GroupFigures:
     """A group, or all groups that are shown as one."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * len(COUNTED))
+    counts: tuple[int, ...] = (0,) * len(COUNTED)
     acked_bytes: int = 0
     end_to_end_s: float = 0.0
     standing: Standing = field(default_factory=Standing)
@@ -35,7 +35,7 @@ class GroupFigures:
 
     def count(self, meter: GroupMeter) -> None:
         """Show what a meter has counted."""
-        self.counts = list(meter.counts)
+        self.counts = tuple(meter.counts)
         self.acked_bytes, self.end_to_end_s = meter.acked_bytes, meter.end_to_end_s
 
 

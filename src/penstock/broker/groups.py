@@ -144,12 +144,14 @@ def group_names(topic: Topic) -> set[str]:
 def standing_of(topic: Topic, name: str) -> Standing:
     """How far a group is in all partitions of a topic that know it; under the state lock."""
     desk = None if topic.delivery is None else topic.delivery.desks.get(name)
-    standing = Standing()
+    standing, positions, lags = Standing(), [], []
     for number, partition in enumerate(topic.partitions):
         progress = None if partition.state is None else partition.state.groups.get(name)
         if progress is not None:
             claims = None if desk is None else desk.group.claims[number]
-            standing.add(partition.messages.committed_end, progress, claims)
+            positions.append(progress.floor)
+            lags.append(standing.add(partition.messages.committed_end, progress, claims))
+    standing.positions, standing.lags = tuple(positions), tuple(lags)
     return standing
 
 
@@ -172,7 +174,7 @@ def group_info(topic: Topic, name: str, standing: Standing, oldest_unacked_s: fl
         lost=standing.lost,
         lag=standing.lag,
         oldest_unacked_s=oldest_unacked_s,
-        positions=tuple(standing.positions),
+        positions=standing.positions,
         members=() if desk is None else members_of(desk),
         kind=standing.kind,
     )

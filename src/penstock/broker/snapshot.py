@@ -174,6 +174,6 @@ def _progress(topic: Topic, name: str) -> GroupProgress:
         skipped=standing.skipped,
         lost=standing.lost,
         lag=standing.lag,
-        positions=tuple(standing.positions),
+        positions=standing.positions,
         kind=standing.kind,
     )

@@ -12,7 +12,7 @@ has used since the broker was opened, and in a directory that is read without a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.delivery.claims import Claims
 from penstock.delivery.progress import Progress
@@ -20,7 +20,7 @@ from penstock.delivery.progress import Progress
 
 @dataclass(slots=True)
 class Standing:
-    """A group in the partitions that were added; or several groups that are shown as one."""
+    """Of a group in a topic; or of several that are shown as one."""
 
     published: int = 0
     acked: int = 0
@@ -44,10 +44,10 @@ class Standing:
     """Whether it is known what is ready and what is delayed, in some partition at least."""
     kind: str = "consumers"
     """Or `checkpoint`: of a reader that keeps its own position, to which everything that is not done is ready."""
-    positions: list[int] = field(default_factory=list)
-    """The first offset that is not done, for each partition that was added."""
-    lags: list[int] = field(default_factory=list)
-    """The lag of each of them."""
+    positions: tuple[int, ...] = ()
+    """The first offset that is not done, partition by partition, where it is one group of one topic."""
+    lags: tuple[int, ...] = ()
+    """The lag, partition by partition."""
 
     def add(self, end: int, progress: Progress, claims: Claims | None = None) -> int:
         """Add a partition whose messages end at `end`, with the claims of a group that is in use; its lag."""
@@ -60,15 +60,15 @@ class Standing:
         self.withdrawn += tally.withdrawn
         self.lost += tally.lost
         self.lag += lag
-        self.positions.append(progress.floor)
-        self.lags.append(lag)
         if claims is not None:
             leased, retrying, delayed, lapsing = claims.held, claims.waiting(), claims.delayed(), len(claims.lapsing)
             self.leased += leased
             self.retrying += retrying
             self.delayed += delayed
             self.lapsed += lapsing
-            self.ready += max(0, lag - leased - retrying - delayed - lapsing)
+            ready = lag - leased - retrying - delayed - lapsing
+            if ready > 0:  # else what is leased was withdrawn meanwhile
+                self.ready += ready
             self.is_indexed = True
         elif progress.settings.checkpoint:
             self.ready += lag
