@@ -11,8 +11,6 @@ import pytest
 
 from penstock.broker.consuming import _check_reason
 from penstock.broker.groups import positions_of
-from penstock.broker.searching import Place
-from penstock.broker.trace_search import Mark
 from penstock.cli.group import _position
 from penstock.cli.values import parse_length, parse_moment
 from penstock.client.link import parse_address
@@ -35,6 +33,8 @@ from penstock.server.operations import _among, find_operation
 from penstock.server.settings.options import ServerConfig
 from penstock.server.settings.table import suggestion
 from penstock.spark.files.roles import _priority
+from penstock.views.searching import Place
+from penstock.views.trace_search import Mark
 
 N = 1_000_000
 HOSTILE = {

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from penstock.broker.embedded import Broker
-from penstock.broker.listing import busiest_topics
-from penstock.broker.standings import Standings
 from penstock.broker.traffic import TOPICS_MAX, Traffic
 from penstock.model.config import BrokerConfig
 from penstock.testing import MemoryStorage, VirtualClock
+from penstock.views.listing import busiest_topics
+from penstock.views.ranking import Ranking
 
 
 def busiest(broker: Broker) -> list[tuple[str, float]]:
-    found = busiest_topics(broker.engine, Standings(broker.engine), lambda _: True, 10)
+    found = busiest_topics(broker.engine, Ranking(broker.engine), lambda _: True, 10)
     return [(listed.info.name, rate) for listed, rate in found]
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from penstock.aio.broker import around
 from penstock.broker.embedded import Broker
-from penstock.broker.standings import Standings
 from penstock.server.access.access import Access
 from penstock.server.access.principal import Principal
 from penstock.server.access.rates import RateLimits
@@ -23,6 +22,7 @@ from penstock.server.operations import OPERATIONS, TOKEN_OPERATIONS, prepare
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.server.workers import Workers
+from penstock.views.ranking import Ranking
 
 
 class Services:
@@ -44,7 +44,7 @@ class Services:
         self.pipelines = Pipelines(broker.engine.clock)
         self.metrics = Metrics(broker.engine, config, self.loop, self.pipelines)
         self.live = LiveFigures(self.metrics, self.loop)
-        self.standings = Standings(broker.engine)
+        self.ranking = Ranking(broker.engine)
         self.awaited = around(broker, self.commits)
 
     @property

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.broker import queues as module
 from penstock.server.access.tokens import TokenFile
+from penstock.views import queues as module
 from tests.server.http.harness import HttpRunning, Reply
 
 

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.broker.standings import Standings
 from penstock.server.access.tokens import TokenFile
 from penstock.testing import MemoryStorage, VirtualClock
+from penstock.views.ranking import Ranking
 from tests.server.http.harness import HttpRunning
 
 SHOWN = {
@@ -126,7 +126,7 @@ def test_they_are_sorted_by_what_is_in_them_and_by_backlog(tmp_path: Path) -> No
             consumer.ack(consumer.receive(5))
 
         def order(sort: str, order: str | None = None) -> list[str]:
-            server.server.services.standings._fresh_until_s = 0
+            server.server.services.ranking._fresh_until_s = 0
             return names(server.get("/v1/topics", sort=sort, **({} if order is None else {"order": order})))
 
         assert order("messages") == ["many-small", "read", "few-large", "none"]
@@ -139,14 +139,14 @@ def test_how_topics_stand_is_looked_at_again_after_a_hundred_times_what_a_look_t
     from penstock import open as open_broker
 
     with open_broker(storage=MemoryStorage(), clock=clock) as broker:
-        standings = Standings(broker.engine)
+        ranking = Ranking(broker.engine)
         broker.publish_many("t", ["x"] * 10)
-        assert standings.topics()["t"].messages == 10
-        standings._fresh_until_s = clock.monotonic_s() + 1.0  # as if it had taken ten milliseconds
+        assert ranking.topics()["t"].messages == 10
+        ranking._fresh_until_s = clock.monotonic_s() + 1.0  # as if it had taken ten milliseconds
         broker.publish("t", "x")
-        assert standings.topics()["t"].messages == 10
+        assert ranking.topics()["t"].messages == 10
         clock.advance(1.0)
-        assert standings.topics()["t"].messages == 11
+        assert ranking.topics()["t"].messages == 11
 
 
 def test_an_overview_has_the_busiest_topics_and_the_groups_furthest_behind(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_an_overview_has_the_busiest_topics_and_the_groups_furthest_behind(tmp_p
         for number in range(12):
             server.broker.publish_many(f"t{number:02d}", ["x"] * (number + 1))
             server.broker.create_group(f"t{number:02d}", "g")
-        server.server.services.standings._fresh_until_s = 0
+        server.server.services.ranking._fresh_until_s = 0
         shown = server.get("/v1/overview")
         assert shown["broker"]["topics"] == 12
         assert "published" in shown["latest"]

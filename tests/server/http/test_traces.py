@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker import trace_search
-from penstock.broker.trace_search import Mark, TraceQuery, search_traces
 from penstock.server.access.tokens import TokenFile
 from penstock.testing import MemoryStorage, VirtualClock
+from penstock.views import trace_search
+from penstock.views.trace_search import Mark, TraceQuery, search_traces
 from tests.server.http.harness import HttpRunning
 
 

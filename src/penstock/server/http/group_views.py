@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.broker.listing import ListedGroup
 from penstock.model.info import GroupInfo, MemberInfo
+from penstock.views.listing import ListedGroup
 
 
 class MemberView(msgspec.Struct):

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock.broker.listing import Lane, ListedTopic
 from penstock.model.config import PARTITIONS_MAX, TopicConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.info import PartitionInfo
 from penstock.server.http.bodies import Seconds
+from penstock.views.listing import Lane, ListedTopic
 
 _COUNT_MAX = 1 << 60
 Size = Annotated[int, Meta(ge=0, le=_COUNT_MAX)] | Annotated[str, Meta(max_length=40, examples=["10GB"])]

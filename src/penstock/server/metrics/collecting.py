@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from penstock.broker.figures import Figures, GroupFigures, TopicFigures, take_figures
 from penstock.broker.histograms import Histogram
 from penstock.broker.meters import COUNTED
 from penstock.model.pipelines import PipelineState, QueryReport
 from penstock.server.metrics.catalogue import METRICS
 from penstock.server.metrics.process import cpu_seconds, open_files, resident_bytes
 from penstock.version import __version__
+from penstock.views.figures import Figures, GroupFigures, TopicFigures, take_figures
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine

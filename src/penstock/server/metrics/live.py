@@ -8,11 +8,11 @@ from time import perf_counter
 
 import msgspec
 
-from penstock.broker.figures import leased_and_delayed
 from penstock.broker.histograms import Histogram, quantile
 from penstock.broker.meters import ACKED, DEAD, DELIVERED, EXPIRED, FAILED
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.metrics.process import resident_bytes
+from penstock.views.figures import leased_and_delayed
 
 _INTERVAL_S = 1.0
 _POINTS = 300

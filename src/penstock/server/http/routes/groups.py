@@ -11,7 +11,6 @@ from litestar.params import JSONBody, Parameter
 from msgspec import Meta
 
 from penstock.broker.groups import place_group
-from penstock.broker.listing import ListedGroup, list_groups, show_everywhere, show_listed
 from penstock.model.bounds import shown
 from penstock.model.errors import GroupInUse
 from penstock.model.info import GroupInfo
@@ -21,6 +20,7 @@ from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.group_views import GroupView, MemberView, group_view, listed_view
 from penstock.server.http.parameters import Limit, MaybeTopic, Search, Skip
+from penstock.views.listing import ListedGroup, list_groups, show_everywhere, show_listed
 
 _NEW = {"topic": "orders", "group": "kitchen", "start": "earliest", "visibility_timeout": 30}
 _SEEKS = ({"topic": "orders", "to": 1500, "partition": 0}, {"topic": "orders", "to": "2026-12-24T18:00:00Z"})

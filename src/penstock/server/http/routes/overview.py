@@ -6,7 +6,6 @@ import msgspec
 from litestar import Router, get
 
 from penstock.broker.info import broker_status
-from penstock.broker.listing import busiest_topics, lagging_groups
 from penstock.model.info import BrokerStatus
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller
@@ -14,6 +13,7 @@ from penstock.server.http.documenting import errors
 from penstock.server.http.group_views import GroupView, listed_view
 from penstock.server.http.topic_views import BusyTopic, topic_fields
 from penstock.server.metrics.live import LivePoint
+from penstock.views.listing import busiest_topics, lagging_groups
 
 _SHOWN = 10
 
@@ -37,8 +37,8 @@ async def overview(caller: Caller) -> Overview:
     latest = services.live.latest()
 
     def work() -> Overview:
-        busiest = busiest_topics(services.engine, services.standings, sees, _SHOWN)
-        lagging = lagging_groups(services.engine, services.standings, sees, _SHOWN)
+        busiest = busiest_topics(services.engine, services.ranking, sees, _SHOWN)
+        lagging = lagging_groups(services.engine, services.ranking, sees, _SHOWN)
         return Overview(
             broker_status(services.engine),
             latest,

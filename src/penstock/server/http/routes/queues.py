@@ -15,7 +15,6 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import PathParameter, QueryParameter
 
 from penstock.broker.engine import Engine
-from penstock.broker.queues import list_queue, queue_length
 from penstock.model.errors import LeaseLost, TopicExists
 from penstock.model.intake import check_message
 from penstock.model.message import Message
@@ -23,6 +22,7 @@ from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors, raw_body
+from penstock.views.queues import list_queue, queue_length
 
 GROUP = "queue"
 _RAW = "application/octet-stream"

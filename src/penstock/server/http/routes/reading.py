@@ -10,7 +10,6 @@ from litestar import Router, get, post
 from litestar.params import JSONBody, Parameter
 from msgspec import Meta
 
-from penstock.broker.searching import Place, find_message, read_partition, search_messages
 from penstock.model.message import MessageId
 from penstock.segments.window import Window
 from penstock.server.access.principal import Scope
@@ -28,6 +27,7 @@ from penstock.server.http.parameters import (
     Topic,
     time_us,
 )
+from penstock.views.searching import Place, find_message, read_partition, search_messages
 
 _REPLAY = {"group": "audit", "from_time": "2026-12-24T00:00:00Z", "to_time": "2026-12-25T00:00:00Z", "rate": 1000}
 _NUMBER_MAX = 10**18 - 1

@@ -7,12 +7,12 @@ from functools import partial
 import msgspec
 from litestar import MediaType, Response, Router, get
 
-from penstock.broker.stats import delay_stats, priority_stats, queue_lengths, rebalance_stats, reliability_stats
 from penstock.model.info import BrokerStatus
 from penstock.model.stats import DelayStats, PriorityStats, RebalanceStats, ReliabilityStats
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
+from penstock.views.stats import delay_stats, priority_stats, queue_lengths, rebalance_stats, reliability_stats
 
 
 class Status(msgspec.Struct):

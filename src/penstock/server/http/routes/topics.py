@@ -9,7 +9,6 @@ import msgspec
 from litestar import Router, delete, get, patch, post
 from litestar.params import JSONBody, Parameter
 
-from penstock.broker.listing import ListedTopic, list_topics, show_topic
 from penstock.model.info import TopicInfo
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller, permits
@@ -24,6 +23,7 @@ from penstock.server.http.topic_views import (
     TopicView,
     topic_fields,
 )
+from penstock.views.listing import ListedTopic, list_topics, show_topic
 
 _NEW = {"name": "orders", "num_partitions": 4, "retention_hours": 168}
 _CHANGES = {"retention_age": "30d", "visibility_timeout": 60}
@@ -78,7 +78,7 @@ async def topics(
     listing = partial(
         list_topics,
         services.engine,
-        services.standings,
+        services.ranking,
         principal.sees,
         search=search,
         sort=sort,
@@ -89,7 +89,7 @@ async def topics(
 
     def work() -> Topics:
         found, total = listing()
-        known = services.standings.topics()
+        known = services.ranking.topics()
         backlogs = [known[name].backlog if (name := listed.info.name) in known else 0 for listed in found]
         shown = zip(found, backlogs, strict=True)
         return Topics([TopicInList(**topic_fields(listed), backlog=backlog) for listed, backlog in shown], total)

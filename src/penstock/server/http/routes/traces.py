@@ -10,7 +10,6 @@ import msgspec
 from litestar import Router, get
 from litestar.params import Parameter
 
-from penstock.broker.trace_search import STATUSES, Mark, TraceQuery, TraceSummary, search_traces
 from penstock.model.message import MessageId
 from penstock.model.traces import Trace, TraceLine
 from penstock.model.units import to_datetime
@@ -29,6 +28,7 @@ from penstock.server.http.parameters import (
     Topic,
     time_us,
 )
+from penstock.views.trace_search import STATUSES, Mark, TraceQuery, TraceSummary, search_traces
 
 Status = Literal[
     "published",

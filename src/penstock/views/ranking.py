@@ -1,4 +1,4 @@
-"""How all topics stand beside each other, for lists that are sorted by size or backlog.
+"""How large all topics are and how far behind their groups, for lists that are sorted by size or backlog.
 
 One look goes over every topic, some at a time. It serves all who ask for a while, which is the longer the longer a look
 takes: however many watch a broker of however many topics, that costs it a fixed small share of one core.
@@ -22,7 +22,7 @@ _SHARE = 0.01  # of the time that may go into looking
 
 
 @dataclass(slots=True)
-class Standing:
+class RankedTopic:
     """One topic among the others."""
 
     messages: int = 0
@@ -36,17 +36,17 @@ class Standing:
         return sum(self.lags.values())
 
 
-class Standings:
-    """The standing of every topic, not older than what a look costs allows."""
+class Ranking:
+    """Every topic among the others, not older than what a look costs allows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._clock = engine.clock
         self._looking = threading.Lock()
-        self._topics: dict[str, Standing] = {}
+        self._topics: dict[str, RankedTopic] = {}
         self._fresh_until_s = float("-inf")
 
-    def topics(self) -> Mapping[str, Standing]:
+    def topics(self) -> Mapping[str, RankedTopic]:
         """Every topic by its name."""
         with self._looking:
             self._look()
@@ -59,27 +59,27 @@ class Standings:
         engine = self._engine
         with engine.lock:
             topics = [topic for topic in engine.catalog.by_name.values() if topic.committed and not topic.deleting]
-        found = {topic.name: Standing() for topic in topics}
+        found = {topic.name: RankedTopic() for topic in topics}
         pairs = [(found[topic.name], partition) for topic in topics for partition in topic.partitions]
         for start in range(0, len(pairs), _PARTITIONS_AT_ONCE):
             with engine.lock:
-                for standing, partition in pairs[start : start + _PARTITIONS_AT_ONCE]:
-                    _add(standing, partition)
+                for ranked, partition in pairs[start : start + _PARTITIONS_AT_ONCE]:
+                    _add(ranked, partition)
         self._topics = found
         ended_s = self._clock.monotonic_s()
         self._fresh_until_s = ended_s + (ended_s - started_s) / _SHARE
 
 
-def _add(standing: Standing, partition: Partition) -> None:
+def _add(ranked: RankedTopic, partition: Partition) -> None:
     """Add what one partition has."""
     log = partition.messages
     end = log.committed_end
-    standing.messages += end - first_offset(log)
-    standing.bytes += log.live_bytes
+    ranked.messages += end - first_offset(log)
+    ranked.bytes += log.live_bytes
     for segment in log.segments:
         if not segment.archived:
-            standing.bytes += segment.size_bytes
+            ranked.bytes += segment.size_bytes
     if partition.state is not None:
-        lags = standing.lags
+        lags = ranked.lags
         for name, progress in partition.state.groups.items():
             lags[name] = lags.get(name, 0) + progress.backlog(end)

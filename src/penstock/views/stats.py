@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.broker.figures import take_figures
 from penstock.broker.histograms import quantile
 from penstock.broker.meters import COUNTED
 from penstock.log.partition_log import first_offset
@@ -23,6 +22,7 @@ from penstock.model.stats import (
     TopicLanes,
 )
 from penstock.model.units import to_datetime
+from penstock.views.figures import take_figures
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine

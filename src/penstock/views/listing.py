@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.ages import published_us
 from penstock.broker.groups import group_info, standing_of
 from penstock.broker.info import topic_info
-from penstock.broker.standings import Standings
 from penstock.delivery.offsets import Offsets
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
+from penstock.views.ranking import Ranking
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -63,7 +63,7 @@ class ShownTopic(NamedTuple):
 
 def list_topics(
     engine: Engine,
-    standings: Standings,
+    ranking: Ranking,
     sees: Sees,
     *,
     search: str = "",
@@ -79,7 +79,7 @@ def list_topics(
     if sort == "name":
         page = sorted(names, reverse=descending)[skip:end]
     else:
-        known = standings.topics()
+        known = ranking.topics()
         sizes = {name: getattr(known[name], sort) if name in known else 0 for name in names}
         first = sorted if end > len(names) // 4 else lambda found, key: heapq.nsmallest(end, found, key)
         sign = -1 if descending else 1
@@ -87,9 +87,9 @@ def list_topics(
     return _topics_of(engine, page), len(names)
 
 
-def busiest_topics(engine: Engine, standings: Standings, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
+def busiest_topics(engine: Engine, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
     """The topics that most is published to now, with messages a second; those with much in them if nothing is."""
-    known = standings.topics()
+    known = ranking.topics()
     with engine.lock:
         rates = engine.meters.traffic.rates()
     names = (name for name in known if sees(name))
@@ -97,12 +97,12 @@ def busiest_topics(engine: Engine, standings: Standings, sees: Sees, limit: int)
     return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(engine, first)]
 
 
-def lagging_groups(engine: Engine, standings: Standings, sees: Sees, limit: int) -> list[ListedGroup]:
+def lagging_groups(engine: Engine, ranking: Ranking, sees: Sees, limit: int) -> list[ListedGroup]:
     """The groups that are furthest behind."""
     behind = (
         (-lag, topic, group)
-        for topic, standing in standings.topics().items()
-        for group, lag in standing.lags.items()
+        for topic, ranked in ranking.topics().items()
+        for group, lag in ranked.lags.items()
         if lag and sees(topic)
     )
     return _groups_of(engine, [(topic, group) for _, topic, group in heapq.nsmallest(limit, behind)])
