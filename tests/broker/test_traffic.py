@@ -11,7 +11,8 @@ from penstock.views.ranking import Ranking
 
 
 def busiest(broker: Broker) -> list[tuple[str, float]]:
-    found = busiest_topics(broker.engine, Ranking(broker.engine), lambda _: True, 10)
+    engine = broker.engine
+    found = busiest_topics(engine, Ranking(engine.lock, engine.catalog, engine.clock), lambda _: True, 10)
     return [(listed.info.name, rate) for listed, rate in found]
 
 

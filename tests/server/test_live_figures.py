@@ -114,7 +114,7 @@ def test_counting_leases_of_very_many_groups_is_done_less_often(
     counts = iter([(1, 0), (2, 0), (3, 0)])
     times = iter([0.0, 0.005, 0.0, 0.0, 0.0, 0.0])
     monkeypatch.setattr(live, "perf_counter", lambda: next(times))
-    monkeypatch.setattr(live, "leased_and_delayed", lambda engine: next(counts))
+    monkeypatch.setattr(live, "leased_and_delayed", lambda *_: next(counts))
     assert [figures.take(float(second)).leased for second in range(1, 8)] == [1, 1, 1, 1, 1, 2, 3]
 
 

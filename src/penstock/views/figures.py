@@ -6,18 +6,16 @@ what waits to be tried again are known; nothing of it is leased; how much is rea
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
 
 from penstock.broker.ages import published_us
-from penstock.broker.meters import COUNTED, OTHER, GroupMeter
+from penstock.broker.meters import COUNTED, OTHER, GroupMeter, Meters
 from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
-from penstock.log.topics import Topic
-
-if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
-    from penstock.log.topics import Partition
+from penstock.log.topics import Catalog, Partition, Topic
 
 _TOPICS_AT_ONCE = 50
 
@@ -62,18 +60,23 @@ class Figures:
     group_count: int = 0
 
 
-def take_figures(engine: Engine) -> Figures:
+def for_each_topic(lock: threading.Lock, catalog: Catalog, look: Callable[[Topic], object]) -> None:
+    """Look at every topic under the state lock, which others get in between."""
+    with lock:
+        topics = list(catalog.by_id.values())
+    for start in range(0, len(topics), _TOPICS_AT_ONCE):
+        with lock:
+            for topic in topics[start : start + _TOPICS_AT_ONCE]:
+                if topic.committed and topic.id in catalog.by_id:
+                    look(topic)
+
+
+def take_figures(lock: threading.Lock, catalog: Catalog, meters: Meters) -> Figures:
     """The numbers of now; publishers wait for those of some topics at most."""
     figures = Figures()
-    with engine.lock:
-        topics = list(engine.catalog.by_id.values())
-    for start in range(0, len(topics), _TOPICS_AT_ONCE):
-        with engine.lock:
-            for topic in topics[start : start + _TOPICS_AT_ONCE]:
-                if topic.committed and topic.id in engine.catalog.by_id:
-                    _add_topic(engine, figures, topic)
-    with engine.lock:
-        others = engine.meters.others
+    for_each_topic(lock, catalog, partial(_add_topic, meters, figures))
+    with lock:
+        others = meters.others
         if OTHER in figures.topics or others.published or any(others.others.counts):
             shown = figures.topics.setdefault(OTHER, TopicFigures())
             shown.published, shown.published_bytes = others.published, others.published_bytes
@@ -81,8 +84,8 @@ def take_figures(engine: Engine) -> Figures:
     return figures
 
 
-def _add_topic(engine: Engine, figures: Figures, topic: Topic) -> None:
-    meter = engine.meters.meter_of(topic)
+def _add_topic(meters: Meters, figures: Figures, topic: Topic) -> None:
+    meter = meters.meter_of(topic)
     shown = figures.topics.get(meter.name)
     if shown is None:
         shown = figures.topics[meter.name] = TopicFigures(meter.published, meter.published_bytes)
@@ -98,13 +101,13 @@ def _add_topic(engine: Engine, figures: Figures, topic: Topic) -> None:
                     shown.segments += 1
                     shown.segment_bytes += segment.size_bytes
         if partition.state is not None and partition.state.groups:
-            _add_groups(engine, figures, shown, topic, partition)
-    if any(meter.others.counts) and meter is not engine.meters.others:
+            _add_groups(meters, figures, shown, topic, partition)
+    if any(meter.others.counts) and meter is not meters.others:
         shown.groups.setdefault(OTHER, GroupFigures()).count(meter.others)
 
 
-def _add_groups(engine: Engine, figures: Figures, shown: TopicFigures, topic: Topic, partition: Partition) -> None:
-    meters, meter = engine.meters, engine.meters.meter_of(topic)
+def _add_groups(meters: Meters, figures: Figures, shown: TopicFigures, topic: Topic, partition: Partition) -> None:
+    meter = meters.meter_of(topic)
     log, number = partition.messages, partition.messages.partition
     desks = topic.delivery.desks if topic.delivery is not None else {}
     assert partition.state is not None
@@ -124,14 +127,14 @@ def _add_groups(engine: Engine, figures: Figures, shown: TopicFigures, topic: To
             group.members += 0 if desk is None else len(desk.seats)
 
 
-def leased_and_delayed(engine: Engine) -> tuple[int, int]:
+def leased_and_delayed(lock: threading.Lock, catalog: Catalog) -> tuple[int, int]:
     """How many messages are leased, and how many are not due, where anybody consumes; cheap enough for every second."""
     leased = delayed = 0
-    with engine.lock:
-        topics = list(engine.catalog.by_id.values())
+    with lock:
+        topics = list(catalog.by_id.values())
     deliveries = [topic.delivery for topic in topics if topic.delivery is not None]
     for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
-        with engine.lock:
+        with lock:
             for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:
                 leased += sum(desk.group.leases.total for desk in delivery.desks.values())
                 delayed += sum(len(index.hidden) for index in delivery.indexes)

@@ -9,13 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from penstock.log.partition_log import first_offset
-from penstock.log.topics import Partition
-
-if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
+from penstock.log.topics import Catalog, Partition
+from penstock.model.clock import Clock
 
 _PARTITIONS_AT_ONCE = 100
 _SHARE = 0.01  # of the time that may go into looking
@@ -39,9 +36,10 @@ class RankedTopic:
 class Ranking:
     """Every topic among the others, not older than what a look costs allows."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._clock = engine.clock
+    def __init__(self, lock: threading.Lock, catalog: Catalog, clock: Clock) -> None:
+        self._lock = lock
+        self._catalog = catalog
+        self._clock = clock
         self._looking = threading.Lock()
         self._topics: dict[str, RankedTopic] = {}
         self._fresh_until_s = float("-inf")
@@ -56,13 +54,12 @@ class Ranking:
         started_s = self._clock.monotonic_s()
         if started_s < self._fresh_until_s:
             return
-        engine = self._engine
-        with engine.lock:
-            topics = [topic for topic in engine.catalog.by_name.values() if topic.committed and not topic.deleting]
+        with self._lock:
+            topics = [topic for topic in self._catalog.by_name.values() if topic.committed and not topic.deleting]
         found = {topic.name: RankedTopic() for topic in topics}
         pairs = [(found[topic.name], partition) for topic in topics for partition in topic.partitions]
         for start in range(0, len(pairs), _PARTITIONS_AT_ONCE):
-            with engine.lock:
+            with self._lock:
                 for ranked, partition in pairs[start : start + _PARTITIONS_AT_ONCE]:
                     _add(ranked, partition)
         self._topics = found

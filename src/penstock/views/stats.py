@@ -22,7 +22,7 @@ from penstock.model.stats import (
     TopicLanes,
 )
 from penstock.model.units import to_datetime
-from penstock.views.figures import take_figures
+from penstock.views.figures import for_each_topic, take_figures
 
 if TYPE_CHECKING:
     from penstock.broker.engine import Engine
@@ -31,20 +31,12 @@ Sees = Callable[[str], bool]
 """Whether a topic of this name is to be counted."""
 Item = TypeVar("Item")
 
-_TOPICS_AT_ONCE = 50
 _LISTED_MAX = 1000
 _NAMES = {priority: name for name, priority in PRIORITIES.items()}
 
 
 def _for_each_topic(engine: Engine, sees: Sees, count: Callable[[Topic], None]) -> None:
-    """Count every topic under the state lock, which others get in between."""
-    with engine.lock:
-        topics = list(engine.catalog.by_id.values())
-    for start in range(0, len(topics), _TOPICS_AT_ONCE):
-        with engine.lock:
-            for topic in topics[start : start + _TOPICS_AT_ONCE]:
-                if topic.committed and topic.id in engine.catalog.by_id and sees(topic.name):
-                    count(topic)
+    for_each_topic(engine.lock, engine.catalog, lambda topic: count(topic) if sees(topic.name) else None)
 
 
 def _largest(found: Iterable[tuple[int, Item]]) -> list[Item]:
@@ -107,7 +99,7 @@ def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
 
 def reliability_stats(engine: Engine) -> ReliabilityStats:
     """What became of deliveries, and what is under way."""
-    figures = take_figures(engine)
+    figures = take_figures(engine.lock, engine.catalog, engine.meters)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
     clock = engine.clock
     with engine.lock:

@@ -53,7 +53,7 @@ class _Page:
 def collect(metrics: Metrics) -> Iterable[Metric]:
     """Every metric of the catalogue, in its order."""
     page, engine = _Page(), metrics.engine
-    figures = take_figures(engine)
+    figures = take_figures(engine.lock, engine.catalog, engine.meters)
     now_us = engine.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
     _put_broker(page, engine, figures)
