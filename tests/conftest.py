@@ -14,8 +14,8 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 import penstock
-from penstock.broker.engine import Engine
 from penstock.model.config import BrokerConfig
+from penstock.shard.shard import Engine
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.spark.class_data import java_options
 

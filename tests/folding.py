@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
-from penstock.broker.checkpoint_files import COPIES
-from penstock.broker.engine import Engine
-from penstock.broker.recovery import recover
-from penstock.broker.schedules import read_schedules
 from penstock.log import invariants
 from penstock.log.checkpoint import topic_state
 from penstock.log.state import State
 from penstock.log.topics import Topic
+from penstock.shard.checkpoint_files import COPIES
+from penstock.shard.recovery import recover
+from penstock.shard.schedules import read_schedules
+from penstock.shard.shard import Engine
 from penstock.storage.interface import Buffer
 from penstock.testing import FaultyStorage, MemoryStorage
 from penstock.testing.memory import MemoryFile
@@ -54,7 +54,7 @@ def assert_folded(engine: Engine) -> None:
     for name, said in told.items():
         assert said == held[name], f"F1: {name} is another one when it is folded anew"
     assert engine.state.schedules is not None
-    assert read_schedules(engine).known == engine.state.schedules.known, "F1: schedules"
+    assert read_schedules(engine.core).known == engine.state.schedules.known, "F1: schedules"
 
 
 _known: WeakKeyDictionary[Engine, tuple[tuple[int, ...], State]] = WeakKeyDictionary()

@@ -14,7 +14,7 @@ import penstock
 import penstock.aio
 from penstock.aio.administration import AsyncAdministration
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
-from penstock.broker.administration import Administration
+from penstock.embedded.administration import Administration
 from penstock.testing import MemoryStorage
 
 Work = Callable[[penstock.aio.AsyncBroker], Awaitable[None]]

@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.consuming import _check_reason
-from penstock.broker.groups import positions_of
 from penstock.cli.group import _position
 from penstock.cli.values import parse_length, parse_moment
 from penstock.client.link import parse_address
@@ -32,6 +30,8 @@ from penstock.server.line.lines import parse as parse_line
 from penstock.server.operations import _among, find_operation
 from penstock.server.settings.options import ServerConfig
 from penstock.server.settings.table import suggestion
+from penstock.shard.operations.consuming import _check_reason
+from penstock.shard.operations.groups import positions_of
 from penstock.spark.files.roles import _priority
 from penstock.views.searching import Place
 from penstock.views.trace_search import Mark

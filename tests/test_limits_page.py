@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import contents, staging, traffic
 from penstock.delivery import keys, lease_book
 from penstock.log import producers
 from penstock.model.config import BrokerConfig
@@ -18,6 +17,9 @@ from penstock.server.line import consumers as line_consumers
 from penstock.server.native import connection, delivering
 from penstock.server.native import consumers as native_consumers
 from penstock.server.settings.options import ServerConfig
+from penstock.shard.metering import traffic
+from penstock.shard.reading import contents
+from penstock.shard.staging import stages as staging
 
 PAGE = (Path(__file__).parent.parent / "docs/reference/limits.md").read_text()
 ROWS = {cells[0]: line for line in PAGE.splitlines() if (cells := re.findall(r"\| ([^|]+?) (?=\|)", line))}

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import uvloop
 
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.server.config import load_config
 from penstock.server.server import Server
 

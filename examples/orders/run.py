@@ -21,7 +21,7 @@ import penstock
 from examples.orders.parts import ROOT, Child, ChildDied, Serving, asked_to_stop
 from examples.orders.screen import TOPIC, Figures, Screen
 from examples.orders.shop import CUSTOMERS, Shop
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.model.errors import DirectoryLocked, PenstockError
 from penstock.server.logs import set_up_logging
 

@@ -17,10 +17,10 @@ from penstock.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from penstock import aio as aio
-    from penstock.broker.consumer import Consumer, Delivery
-    from penstock.broker.embedded import Broker
-    from penstock.broker.embedded import open_broker as open
     from penstock.client import Client, connect
+    from penstock.embedded.broker import Broker
+    from penstock.embedded.broker import open_broker as open
+    from penstock.embedded.consumer import Consumer, Delivery
     from penstock.model.config import BrokerConfig, TopicConfig
     from penstock.model.errors import (
         BrokerClosed,
@@ -59,8 +59,8 @@ else:
         __name__,
         {
             "penstock.aio": (),
-            "penstock.broker.consumer": ("Consumer", "Delivery"),
-            "penstock.broker.embedded": ("Broker", "open_broker as open"),
+            "penstock.embedded.consumer": ("Consumer", "Delivery"),
+            "penstock.embedded.broker": ("Broker", "open_broker as open"),
             "penstock.client": ("Client", "connect"),
             "penstock.model.config": ("BrokerConfig", "TopicConfig"),
             "penstock.model.errors": (

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.checking import Problem, check_directory
-from penstock.broker.embedded import Broker
-from penstock.broker.segment_process import SegmentProcess
+from penstock.embedded.broker import Broker
 from penstock.model.config import BrokerConfig
+from penstock.shard.checking import Problem, check_directory
+from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage import FileStorage
 from penstock.testing import VirtualClock
 from tests.server.harness import pause

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
 from penstock.testing import MemoryStorage
 
 

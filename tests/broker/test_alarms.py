@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.alarms import Alarms
+from penstock.shard.dispatch.alarms import Alarms
 
 
 def test_the_earliest_alarm_of_each_counts() -> None:

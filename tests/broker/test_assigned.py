@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
+from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 
@@ -156,7 +156,7 @@ def test_those_who_wait_are_alive(broker: penstock.Broker, clock: VirtualClock) 
     one = join(broker, "one")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.receive, 10, wait=20)
-        while not broker.engine.topic("t").delivery.desks["g"].waiters:  # type: ignore[union-attr]
+        while not broker.engine.deliveries.in_use.groups(broker.engine.topic("t"))["g"].waiters:
             pass
         pass_time(broker, clock, 60)
         assert owned(broker)["one"] == (0, 1, 2, 3)

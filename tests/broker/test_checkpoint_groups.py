@@ -12,11 +12,11 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.broker.engine import Engine
-from penstock.broker.groups import checkpoint_group, show_group
-from penstock.broker.snapshot import Snapshot
 from penstock.model.events import EventKind
+from penstock.shard.operations.groups import checkpoint_group, show_group
+from penstock.shard.shard import Engine
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from penstock.views.snapshot import Snapshot
 from tests.server.harness import Running
 
 EngineOn = Callable[..., Engine]
@@ -100,9 +100,9 @@ def test_nothing_is_made_ready_for_a_group_that_nobody_consumes(broker: penstock
     broker.checkpoint_group("t", "spark", {0: 5})
     assert seen(broker) == (15, (5, 0))
     broker.groups()
-    topic = broker.engine.topic("t")
-    assert topic.delivery is None
-    assert [partition.index for partition in topic.partitions] == [None, None]
+    in_use = broker.engine.deliveries.in_use
+    assert in_use.of(broker.engine.topic("t")) is None
+    assert in_use._indexes == {}
 
 
 def test_consumers_of_another_group_do_not_notice(broker: penstock.Broker) -> None:

@@ -28,14 +28,14 @@ ALLOWED = {
     ("model/clock.py", "time.monotonic"): "the machine's own clock",
     ("model/clock.py", "time.sleep"): "the machine's own clock",
     ("model/clock.py", "os.urandom"): "the machine's own randomness",
-    ("broker/background.py", "_flush_wanted.wait"): "a thread, which an engine in a simulation does not have",
-    ("broker/background.py", "_settle_wanted.wait"): "a thread, as above",
-    ("broker/background.py", "_alarm.wait"): "a thread, as above",
+    ("shard/upkeep/background.py", "_flush_wanted.wait"): "a thread, which an engine in a simulation does not have",
+    ("shard/upkeep/background.py", "_settle_wanted.wait"): "a thread, as above",
+    ("shard/upkeep/background.py", "_alarm.wait"): "a thread, as above",
     (
-        "broker/background.py",
+        "shard/upkeep/background.py",
         "time.sleep",
     ): "a thread, which leaves the lock to others: on a virtual clock it would move it",
-    ("broker/consumer.py", "arrived.acquire"): "a receiver waits for what other threads do; simulations do not wait",
+    ("embedded/consumer.py", "arrived.acquire"): "a receiver waits for what other threads do; simulations do not wait",
 }
 
 

@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
-from penstock.broker.checking import check_directory, repair_directory
-from penstock.broker.configuring import configure_topic
-from penstock.broker.consumer import Consumer
-from penstock.broker.dead_letters import list_dead_letters
-from penstock.broker.engine import Engine
-from penstock.broker.settling import Settler
+from penstock.embedded.consumer import Consumer
 from penstock.journal.layout import file_name
 from penstock.model.config import TopicConfig
 from penstock.model.errors import DiskFull, StorageFailed
 from penstock.model.message import Message
+from penstock.shard.checking import check_directory, repair_directory
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.dead_letters import list_dead_letters
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.storage import FileStorage
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
@@ -52,7 +51,7 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
 
 
 def configure(engine: Engine, **options: object) -> None:
-    commit = configure_topic(engine, "t", options)
+    commit = engine.configure_topic("t", options)
     assert commit is not None
     engine.journal.wait(commit)
 
@@ -152,7 +151,7 @@ def test_changes_that_share_a_commit_all_hold_and_the_last_one_wins(engine_on: E
     engine = engine_on(storage)
     create(engine)
     for options in ({"max_deliveries": 5}, {"visibility_timeout": 5}, {"max_deliveries": 6}):
-        configure_topic(engine, "t", options)
+        engine.configure_topic("t", options)
     assert config_of(engine).max_deliveries == 3
     engine.journal.flush()
     assert (config_of(engine).max_deliveries, config_of(engine).visibility_timeout) == (6, 5)
@@ -180,7 +179,7 @@ def test_R3_on_a_full_disk_the_old_options_stay_and_a_change_works_once_there_is
     consumer = Consumer(engine, "t", "g")
     before = config_of(engine)
     storage.fail("write", errno.ENOSPC)
-    configure_topic(engine, "t", {"visibility_timeout": 5})
+    engine.configure_topic("t", {"visibility_timeout": 5})
     with pytest.raises(DiskFull):
         configure(engine, max_deliveries=1)
     assert config_of(engine) == before
@@ -377,10 +376,10 @@ def test_a_topic_that_is_being_deleted_and_a_closed_broker_refuse(engine_on: Eng
     create(engine)
     engine.delete_topic("t")
     with pytest.raises(penstock.TopicNotFound, match="is being deleted"):
-        configure_topic(engine, "t", {"max_deliveries": 1})
+        engine.configure_topic("t", {"max_deliveries": 1})
     engine.close()
     with pytest.raises(penstock.BrokerClosed):
-        configure_topic(engine, "t", {"max_deliveries": 1})
+        engine.configure_topic("t", {"max_deliveries": 1})
 
 
 # Checking and repairing.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.consumer import Delivery
+from penstock.embedded.consumer import Delivery
 from penstock.testing import MemoryStorage
 
 SOON_S = 20.0
@@ -33,7 +33,7 @@ def wait_for_a_waiter(broker: penstock.Broker, topic: str, group: str = "g", cou
     """Until so many receivers wait: an event would have to be in the code under test."""
     while True:
         with broker.engine.lock:
-            delivery = broker.engine.topic(topic).delivery
+            delivery = broker.engine.deliveries.in_use.of(broker.engine.topic(topic))
             if delivery is not None and len(delivery.desks[group].waiters) >= count:
                 return
         threading.Event().wait(0.001)

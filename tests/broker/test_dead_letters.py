@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker import burying, contents
-from penstock.broker import dead_letters as module
-from penstock.broker.burying import bury
 from penstock.model.letters import ByName
 from penstock.segments import writer
+from penstock.shard.operations import burying
+from penstock.shard.operations import dead_letters as module
+from penstock.shard.operations.burying import bury
+from penstock.shard.reading import contents
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.server.harness import until
 
@@ -414,7 +415,7 @@ def test_only_what_cannot_be_read_is_buried_empty(clock: VirtualClock) -> None:
         with broker.consumer("t", "g") as consumer:
             messages = consumer.receive(6)
             rot(storage, ".journal", b"block 1 message 0")
-            broker.engine.deliveries.contents = contents.Contents(broker.engine)
+            broker.engine.deliveries.contents = contents.Contents(broker.engine.core)
             consumer.kill(messages, "no")
         letters = {letter.origin.offset: letter.value for letter in broker.dead_letters("t")}
         assert letters == {n: b"" if n in (2, 3) else f"block {n // 2} message {n % 2}".encode() for n in range(6)}

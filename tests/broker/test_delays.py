@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker import delays as delays_module
-from penstock.broker.burying import bury
-from penstock.broker.delays import find_delayed, list_delayed
+from penstock.shard.operations import delays as delays_module
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.delays import find_delayed, list_delayed
 from penstock.testing import MemoryStorage, VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins

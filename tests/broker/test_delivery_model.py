@@ -12,16 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.broker.burying import bury
-from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import list_dead_letters, purge, redrive
-from penstock.broker.delays import cancel_delayed, reschedule_delayed
-from penstock.broker.engine import Engine
-from penstock.broker.groups import group_info, seek_group, show_group, standing_of
-from penstock.broker.reading import LogReader
-from penstock.broker.retention import retain
-from penstock.broker.settling import Settler
 from penstock.delivery.progress import Progress
+from penstock.embedded.consumer import Consumer, Delivery
 from penstock.journal import Commit
 from penstock.log.partition_log import first_offset
 from penstock.model.config import BrokerConfig
@@ -30,6 +22,14 @@ from penstock.model.events import EventKind
 from penstock.model.info import GroupInfo
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.dead_letters import list_dead_letters, purge, redrive
+from penstock.shard.operations.delays import cancel_delayed, reschedule_delayed
+from penstock.shard.operations.groups import group_info, seek_group, show_group, standing_of
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.retention import retain
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
 
@@ -617,7 +617,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             for group in GROUPS:
                 self.consumer(topic, group, 0)
             with self.engine.lock:  # what fell due meanwhile does so now, as it does before anybody is told numbers
-                delivery = self.engine.topic(topic).delivery
+                delivery = self.engine.deliveries.in_use.of(self.engine.topic(topic))
                 assert delivery is not None
                 delivery.tick(self.engine.deliveries.now())
 
@@ -658,8 +658,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         found: list[GroupInfo] = []
         with self.engine.lock:
             for topic in self.engine.catalog.by_name.values():
-                for name, desk in {} if topic.delivery is None else topic.delivery.desks.items():
-                    info = group_info(topic, name, standing_of(topic, name))
+                for name, desk in self.engine.deliveries.in_use.groups(topic).items():
+                    info = group_info(topic, name, standing_of(topic, name, desk), desk)
                     ready = sum(claims.ready() for claims in desk.group.claims)
                     assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
                     found.append(info)

@@ -9,18 +9,18 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from penstock.broker.burying import bury
-from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import list_dead_letters, purge
-from penstock.broker.engine import Engine
-from penstock.broker.groups import seek_group, show_group
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
+from penstock.embedded.consumer import Consumer, Delivery
 from penstock.journal.layout import file_name
 from penstock.model.errors import BrokerClosed, DiskFull, Overloaded, StorageFailed
 from penstock.model.info import GroupInfo
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.dead_letters import list_dead_letters, purge
+from penstock.shard.operations.groups import seek_group, show_group
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 Opened = Callable[..., Engine]
@@ -343,7 +343,7 @@ def test_Q1_a_dead_letter_that_is_purged_while_it_is_leased_is_counted_once(engi
 
 
 def test_Q1_a_new_group_finds_no_hole_where_retention_took_a_segment(engine_on: Opened, clock: VirtualClock) -> None:
-    from penstock.broker.retention import retain
+    from penstock.shard.upkeep.retention import retain
 
     engine = engine_on(FaultyStorage(13))
     engine.journal.wait(engine.create_topic("t", {"retention_age": 100, "max_delay": "1d"}))

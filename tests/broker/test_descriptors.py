@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import pytest
 
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.retention import retain
-from penstock.broker.settling import Settler
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import Overloaded
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.retention import retain
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 
 Result = TypeVar("Result")

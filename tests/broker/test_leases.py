@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
-from penstock.broker.consumer import Delivery
 from penstock.delivery.offsets import Offsets
+from penstock.embedded.consumer import Delivery
+from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 

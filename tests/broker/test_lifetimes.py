@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
+from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
 from penstock.journal.files import JournalFile
 from penstock.log.partition_log import BlockRef, Log, missing_runs
 from penstock.log.topics import Topic
@@ -22,6 +19,9 @@ from penstock.model.events import Event, EventKind, span_of
 from penstock.model.message import Message
 from penstock.segments import writer
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage
 
 EngineOn = Callable[..., Engine]

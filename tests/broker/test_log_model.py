@@ -9,16 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.retention import retain
-from penstock.broker.settling import Settler
 from penstock.journal import Commit
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, StorageFailed
 from penstock.model.message import Message, MessageId, StoredMessage
 from penstock.model.names import parse_priority
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.retention import retain
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.ages import published, published_us
-from penstock.broker.burying import bury
-from penstock.broker.engine import Engine
-from penstock.broker.meters import COUNTED, OTHER, GroupMeter, Meters
 from penstock.log.partition_log import Log
 from penstock.model.errors import PenstockError, StorageFailed
 from penstock.model.message import Message
+from penstock.shard.metering.ages import published, published_us
+from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
+from penstock.shard.operations.burying import bury
+from penstock.shard.shard import Engine
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 
@@ -41,8 +41,7 @@ def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> N
 
 def group(broker: penstock.Broker, topic: str = "t", name: str = "g") -> GroupMeter:
     broker.engine.journal.flush()
-    meter = broker.engine.topic(topic).meter
-    assert meter is not None
+    meter = broker.engine.meters.meter_of(broker.engine.topic(topic))
     return meter.groups.get(name, meter.others)
 
 
@@ -62,9 +61,7 @@ def test_published_messages_are_counted_by_topic_and_in_all(broker: penstock.Bro
     broker.publish("t", "one")
     broker.publish_many("t", ["two", "three"])
     broker.publish_many("u", ["x" * 1000] * 5)
-    t, u = broker.engine.topic("t").meter, broker.engine.topic("u").meter
-    assert t is not None
-    assert u is not None
+    t, u = (meters.meter_of(broker.engine.topic(name)) for name in "tu")
     assert (t.published, u.published, meters.published) == (3, 5, 8)
     assert 5000 < u.published_bytes < 5500
     assert meters.published_bytes == t.published_bytes + u.published_bytes
@@ -329,7 +326,7 @@ def test_upkeep_that_fails_is_counted(broker: penstock.Broker, meters: Meters) -
 
 def shown(broker: penstock.Broker) -> set[str]:
     topics = broker.engine.catalog.by_id.values()
-    return {topic.meter.name for topic in topics if topic.meter is not None}
+    return {broker.engine.meters.meter_of(topic).name for topic in topics}
 
 
 def limited(broker: penstock.Broker, named_max: int) -> Meters:

@@ -13,9 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.broker.recovery import recover
-from penstock.broker.settling import Settler
-from penstock.broker.snapshot import GroupProgress, Snapshot
 from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.log.checkpoint import topic_state
 from penstock.log.producers import ProducerHistories
@@ -25,7 +22,10 @@ from penstock.model.config import BrokerConfig
 from penstock.model.info import GroupInfo
 from penstock.model.intake import Single
 from penstock.model.message import IdRun
+from penstock.shard.recovery import recover
+from penstock.shard.upkeep.settling import Settler
 from penstock.storage.read_only import ReadOnlyStorage
+from penstock.views.snapshot import GroupProgress, Snapshot
 
 PRODUCERS_MAX = 4
 OPTIONS: dict[str, Any] = {

@@ -11,13 +11,13 @@ from functools import partial
 
 import pytest
 
-from penstock.broker.checking import check_directory, repair_directory
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
 from penstock.journal.layout import SEQUENCE_MAX, file_name
 from penstock.model.errors import CorruptData, StorageFailed
 from penstock.segments.window import Window
+from penstock.shard.checking import check_directory, repair_directory
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage
 
 EngineOn = Callable[..., Engine]

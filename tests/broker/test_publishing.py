@@ -11,9 +11,9 @@ import pytest
 
 import penstock
 from penstock import Message, MessageId
-from penstock.broker.engine import Engine
-from penstock.broker.settling import Settler
 from penstock.log.producers import HISTORY
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 
 

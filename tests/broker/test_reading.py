@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.broker.contents import Contents
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
 from penstock.delivery.offsets import from_range
 from penstock.segments import writer
 from penstock.segments.window import Rows, Window
+from penstock.shard.reading.contents import Contents
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 
 START_S = VirtualClock.START_US / 1_000_000
@@ -182,7 +182,7 @@ def test_threads_that_come_to_a_row_group_together_decode_it_once(
     mixed: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = mixed.engine.topic("t").partitions[0].messages
-    contents, door, loaded = Contents(mixed.engine), Door(8), list[int]()
+    contents, door, loaded = Contents(mixed.engine.core), Door(8), list[int]()
     contents._loading = [door] * len(contents._loading)  # type: ignore[list-item]
     chunk = LogReader.chunk
 

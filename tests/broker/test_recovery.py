@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
 from penstock.journal.layout import file_name
 from penstock.model.errors import CorruptData, DirectoryLocked
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage
 
 EngineOn = Callable[..., Engine]

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.broker.checking import check_directory
-from penstock.broker.checkpoint_files import read_checkpoint, write_checkpoint
-from penstock.broker.snapshot import Snapshot
-from penstock.broker.stage_files import encode_record, path_of
 from penstock.log.checkpoint import decode_checkpoint
 from penstock.model.batch import Batch
 from penstock.model.config import BrokerConfig
 from penstock.model.intake import Single, check_messages
 from penstock.model.schedules import SCHEDULES, Schedule
+from penstock.shard.checking import check_directory
+from penstock.shard.checkpoint_files import read_checkpoint, write_checkpoint
+from penstock.shard.staging.stage_files import encode_record, path_of
 from penstock.storage import FileStorage
 from penstock.testing import MemoryStorage, VirtualClock
+from penstock.views.snapshot import Snapshot
 from tests.broker.test_schedules import pass_time, published
 
 HOUR_S = 3600.0
@@ -30,7 +30,7 @@ HOUR_S = 3600.0
 def forge(broker: penstock.Broker, value: bytes, key: bytes | None = None) -> None:
     """Write into the topic as a client of an earlier version could."""
     with broker.engine.lock:
-        _, commit = broker.engine.append_schedules(Batch([value], keys=[key]), broker.engine.clock.wall_us())
+        _, commit = broker.engine.publishing.append_schedules(Batch([value], keys=[key]), broker.engine.clock.wall_us())
     assert commit is not None
     broker.engine.journal.wait(commit)
 
@@ -199,7 +199,7 @@ def test_H4_a_directory_with_a_topic_of_a_bad_name_opens_and_nothing_is_written_
         with monkeypatch.context() as earlier:  # which checked no name where a topic was made
             earlier.setattr("penstock.log.reservations.check_topic_name", lambda name: name)
             with broker.engine.lock:
-                broker.engine._create(bad, BrokerConfig().topic_defaults, 0)
+                broker.engine.topics.make(bad, BrokerConfig().topic_defaults, 0)
                 broker.engine.append_internal(bad, Batch([b"stays readable"]), 0)
             broker.engine.journal.flush()
         if settled:

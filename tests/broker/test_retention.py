@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.retention import retain
-from penstock.broker.settling import Settler
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.retention import retain
+from penstock.shard.upkeep.settling import Settler
 from penstock.storage import put_file
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
@@ -176,7 +176,7 @@ def test_L11_what_is_leased_stays_until_the_lease_ends(broker: penstock.Broker, 
 def test_L11_a_lease_taken_while_retention_works_keeps_the_segment(
     broker: penstock.Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.broker import retention
+    from penstock.shard.upkeep import retention
 
     settled(broker, clock, archive="/cold")
     consumer = broker.consumer("t", "g")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
 from penstock.model.info import GroupInfo
+from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.journal.layout import file_name
 from penstock.testing import VirtualClock
 from tests.broker.harness import PATIENCE_S, Settling, problems, segments, settling, temporary_files
 from tests.server.harness import until
 
-COMMAND = [sys.executable, "-m", "penstock.broker.segment_process"]
+COMMAND = [sys.executable, "-m", "penstock.shard.upkeep.segment_process"]
 
 
 # The same segments.

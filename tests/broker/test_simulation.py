@@ -12,17 +12,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker.burying import bury
-from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.dead_letters import list_dead_letters
-from penstock.broker.engine import Engine
-from penstock.broker.groups import list_groups, show_group
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
+from penstock.embedded.consumer import Consumer, Delivery
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import LeaseLost
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.dead_letters import list_dead_letters
+from penstock.shard.operations.groups import list_groups, show_group
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.broker.snapshot import GroupProgress, Snapshot, read_blocks
 from penstock.journal.layout import file_name
 from penstock.segments.window import Window
 from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import VirtualClock
+from penstock.views.snapshot import GroupProgress, Snapshot, read_blocks
 
 DAY_S = 86400
 
@@ -185,7 +185,7 @@ def test_a_torn_tail_is_cut_in_memory_only(killed: Path) -> None:
 
 READ = """
 import pickle, sys
-from penstock.broker.snapshot import read_blocks
+from penstock.views.snapshot import read_blocks
 from penstock.storage.read_only import ReadOnlyStorage
 path, blocks, table, partition, start, end = pickle.loads(sys.stdin.buffer.read())
 batches = list(read_blocks(ReadOnlyStorage(path), blocks, table, partition, start, end))

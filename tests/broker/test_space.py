@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.engine import Engine
-from penstock.broker.space import SpaceRefusals
 from penstock.model.errors import DiskFull
 from penstock.model.message import Message
+from penstock.shard.metering.space import SpaceRefusals
+from penstock.shard.shard import Engine
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 EngineOn = Callable[..., Engine]

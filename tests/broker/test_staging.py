@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker import staging
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.settling import Settler
 from penstock.model.errors import (
     BrokerClosed,
     CorruptData,
@@ -26,6 +22,10 @@ from penstock.model.errors import (
 )
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.staging import stages as staging
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.broker.staging_harness import files, publish, stage, values
 
@@ -294,7 +294,7 @@ def test_a_failed_sync_loses_the_stage_and_nothing_else(engine_on: EngineOn) -> 
 
 
 def test_damage_is_found_before_anything_is_published(engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.staged_publishing.STEP_BYTES", 3000)
+    monkeypatch.setattr("penstock.shard.staging.staged_publishing.STEP_BYTES", 3000)
     for size in (100, 5000):
         storage = FaultyStorage(1)
         engine = engine_on(storage)

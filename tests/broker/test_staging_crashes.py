@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.checking import check_directory
-from penstock.broker.engine import Engine
 from penstock.model.errors import (
     InvalidArgument,
     LimitExceeded,
@@ -21,6 +19,8 @@ from penstock.model.errors import (
     TopicNotFound,
 )
 from penstock.model.message import Message
+from penstock.shard.checking import check_directory
+from penstock.shard.shard import Engine
 from penstock.storage import FileStorage
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.broker.staging_harness import files, publish, stage, values
@@ -51,7 +51,7 @@ def test_a_refused_publish_does_nothing_and_can_be_repeated(engine_on: EngineOn,
 def test_a_publish_larger_than_a_step_goes_in_order_and_goes_on_after_a_refusal(
     engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.broker.staged_publishing.STEP_BYTES", 1000)
+    monkeypatch.setattr("penstock.shard.staging.staged_publishing.STEP_BYTES", 1000)
     storage = MemoryStorage()
     engine = engine_on(storage)
     engine.journal.wait(engine.create_topic("t", {"max_backlog": 7}))
@@ -114,7 +114,7 @@ def test_S5_a_power_cut_at_any_moment_of_an_epoch_leaves_it_published_once(
     engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch, step_bytes: int
 ) -> None:
     """Cut the power at every change of the disk, open, perhaps finish (not quite), and repeat with other attempts."""
-    monkeypatch.setattr("penstock.broker.staged_publishing.STEP_BYTES", step_bytes)
+    monkeypatch.setattr("penstock.shard.staging.staged_publishing.STEP_BYTES", step_bytes)
     finished_by_the_broker = cuts = 0
     for seed in range(5):
         for cut in range(200):
@@ -191,7 +191,7 @@ def test_many_threads_that_publish_the_same_epoch_publish_it_once(tmp_path: Path
 
 
 def test_an_open_broker_finishes_by_itself_what_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.staged_publishing.STEP_BYTES", 1000)
+    monkeypatch.setattr("penstock.shard.staging.staged_publishing.STEP_BYTES", 1000)
     with penstock.open(tmp_path) as broker:
         broker.create_topic("t", max_backlog=3)
         for number in range(6):

@@ -11,9 +11,9 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.broker.engine import Engine
-from penstock.broker.info import broker_status
+from penstock.shard.shard import Engine
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from penstock.views.info import broker_status
 
 
 def test_a_new_broker_holds_nothing(tmp_path: Path) -> None:

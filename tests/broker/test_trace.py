@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
 from penstock.segments import schema
+from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins

@@ -11,11 +11,11 @@ import pytest
 
 import penstock
 from penstock import Message
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.retention import trim
-from penstock.broker.settling import Settler
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.retention import trim
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 

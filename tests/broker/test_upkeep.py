@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker import retention
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
-from penstock.broker.retention import retain
-from penstock.broker.settling import Settler
-from penstock.broker.tidying import tidy
 from penstock.journal.layout import FILE_HEADER_BYTES
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep import retention
+from penstock.shard.upkeep.retention import retain
+from penstock.shard.upkeep.settling import Settler
+from penstock.shard.upkeep.tidying import tidy
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 EngineOn = Callable[..., Engine]

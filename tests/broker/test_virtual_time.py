@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.burying import bury
-from penstock.broker.consumer import Consumer
-from penstock.broker.dead_letters import redrive
-from penstock.broker.engine import Engine
-from penstock.broker.replay import replay_to_function, replay_to_group
-from penstock.broker.retention import retain
-from penstock.broker.settling import Settler
 from penstock.delivery.index import Columns, PartitionIndex
 from penstock.delivery.partition import PartitionState
+from penstock.embedded.consumer import Consumer
 from penstock.model.config import BrokerConfig
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.dead_letters import redrive
+from penstock.shard.operations.replay import replay_to_function, replay_to_group
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.retention import retain
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 from tests.broker.staging_harness import publish, stage
 

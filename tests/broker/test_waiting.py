@@ -27,10 +27,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
     thread.start()
     engine = consumer._engine
     while not any(
-        desk.waiters
-        for topic in list(engine.catalog.by_id.values())
-        if topic.delivery is not None
-        for desk in list(topic.delivery.desks.values())
+        desk.waiters for delivery in engine.deliveries.in_use.all() for desk in list(delivery.desks.values())
     ):
         threading.Event().wait(0.001)
     return thread, found
@@ -39,7 +36,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
 def test_a_bug_in_serving_a_waiter_does_not_freeze_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with penstock.open(tmp_path) as broker:
         consumer = broker.consumer("t", "g")
-        delivery = broker.engine.topic("t").delivery
+        delivery = broker.engine.deliveries.in_use.of(broker.engine.topic("t"))
         assert delivery is not None
         group = delivery.desks["g"].group
         thread, _ = in_thread(consumer)

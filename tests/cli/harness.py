@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 import penstock
-from penstock.broker.snapshot import Snapshot
 from penstock.cli.main import app
 from penstock.testing import VirtualClock
+from penstock.views.snapshot import Snapshot
 from tests.server.harness import Running
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))

@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
-from penstock.broker.checking import check_directory
-from penstock.broker.checkpoint_files import read_checkpoint
 from penstock.cli.main import app
 from penstock.journal import Scan, scan_journal
 from penstock.journal.layout import sequence_of
+from penstock.shard.checking import check_directory
+from penstock.shard.checkpoint_files import read_checkpoint
 from penstock.storage import FileStorage
 
 

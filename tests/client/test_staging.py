@@ -17,12 +17,12 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.broker.recovery import recover
 from penstock.client import Client
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_staged, encode_publish, encode_stage
+from penstock.shard.recovery import recover
 from penstock.storage.read_only import ReadOnlyStorage
 from tests.client.awaited import error_of
 from tests.client.faces import FACES, face_of

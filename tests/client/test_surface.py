@@ -8,11 +8,11 @@ import pytest
 
 from penstock.aio.broker import AsyncBroker
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
-from penstock.broker.consumer import Consumer, Delivery
-from penstock.broker.embedded import Broker
 from penstock.client import AsyncClient, Client
 from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
 from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
+from penstock.embedded.broker import Broker
+from penstock.embedded.consumer import Consumer, Delivery
 
 EXTRA: dict[type, set[str]] = {
     Client: {

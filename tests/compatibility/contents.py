@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import duckdb
 import msgspec
 
-from penstock.broker.checkpoint_files import COPIES
 from penstock.journal import BlockKind, scan_journal
 from penstock.journal.layout import BlockEntry, bodies, decode_file_header
 from penstock.log.checkpoint import Checkpoint, decode_checkpoint
 from penstock.model.events import decode_events
+from penstock.shard.checkpoint_files import COPIES
 from tests.compatibility.stopping import journal_files
 
 

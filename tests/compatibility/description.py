@@ -12,10 +12,10 @@ import msgspec
 
 import penstock
 from penstock import Broker, PenstockError
-from penstock.broker.snapshot import Snapshot
 from penstock.model.message import StoredMessage
 from penstock.segments.window import Window
 from penstock.testing import VirtualClock
+from penstock.views.snapshot import Snapshot
 from tests.compatibility.lives import till
 
 Told = dict[str, Any]

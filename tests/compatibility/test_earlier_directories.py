@@ -18,8 +18,6 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock import EventKind
-from penstock.broker.checkpoint_files import COPIES
-from penstock.broker.recovery import Recovered, recover
 from penstock.cli.main import app
 from penstock.delivery.partition import DeliveryState
 from penstock.delivery.progress import ProgressState, Tally
@@ -29,6 +27,8 @@ from penstock.journal.layout import LOST
 from penstock.log.checkpoint import Checkpoint, LogState, TopicState, topic_state
 from penstock.model.batch import decode_tags
 from penstock.model.config import BrokerConfig
+from penstock.shard.checkpoint_files import COPIES
+from penstock.shard.recovery import Recovered, recover
 from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import VirtualClock
 from tests.compatibility.contents import (

@@ -138,7 +138,7 @@ def segment_processes(parent: int) -> list[int]:
         with contextlib.suppress(OSError):  # it ended meanwhile
             status = (process / "stat").read_text().rpartition(")")[2].split()
             command = (process / "cmdline").read_bytes()
-            if int(status[1]) == parent and b"penstock.broker.segment_process" in command:
+            if int(status[1]) == parent and b"penstock.shard.upkeep.segment_process" in command:
                 found.append(int(process.name))
     return found
 

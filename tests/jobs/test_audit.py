@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import penstock
-from penstock.broker.snapshot import Snapshot
 from penstock.model.errors import ConnectionLost, InvalidArgument, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.segments.schema import events_to_arrow
 from penstock.segments.writer import write_segment
 from penstock.spark.jobs import Outcome, Place, archive, audit, compact
 from penstock.spark.jobs.auditing import frames
+from penstock.views.snapshot import Snapshot
 from tests.cli.harness import PENSTOCK
 from tests.jobs.lives import Lives, full_life
 from tests.spark.conftest import QUICK

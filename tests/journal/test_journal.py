@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.engine import Engine
-from penstock.broker.settling import Settler
 from penstock.journal.layout import file_name
 from penstock.model.errors import DiskFull, Overloaded, StorageFailed
 from penstock.model.message import Message
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage
 
 EngineOn = Callable[..., Engine]
@@ -28,8 +28,8 @@ def publish(engine: Engine, value: bytes, topic: str = "t") -> int:
 
 
 def values(engine: Engine, topic: str = "t") -> list[bytes]:
-    from penstock.broker.reading import LogReader
     from penstock.segments.window import Window
+    from penstock.shard.reading.log_reader import LogReader
 
     log = engine.topic(topic).partitions[0].messages
     return [message.value for message in LogReader(engine, log).messages(Window())]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.model.config import BrokerConfig
 from penstock.protocol.consuming import Delivery, Subscribe, decode_delivery, decode_subscribed
 from penstock.protocol.failures import decode_failure
@@ -105,8 +105,9 @@ class Running:
 
     def waiters(self, topic: str = "t", group: str = "g") -> int:
         """How many wait for messages of a group."""
-        delivery = self.broker.engine.catalog.by_name[topic].delivery
-        return 0 if delivery is None else len(delivery.desks[group].waiters)
+        engine = self.broker.engine
+        desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic]).get(group)
+        return 0 if desk is None else len(desk.waiters)
 
     def tasks(self) -> int:
         """How many tasks the server has."""

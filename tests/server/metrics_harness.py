@@ -14,11 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import penstock
-from penstock.broker.burying import bury
-from penstock.broker.engine import Engine
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
+from penstock.shard.operations.burying import bury
+from penstock.shard.shard import Engine
 from penstock.testing import MemoryStorage, VirtualClock
 
 ROOT = Path(__file__).parent.parent.parent

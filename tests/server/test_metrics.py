@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.broker.engine import Engine
-from penstock.broker.meters import OTHER
 from penstock.journal.layout import file_name
 from penstock.model.config import BrokerConfig
 from penstock.model.message import Message
 from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
 from penstock.server.metrics import loop_delay
 from penstock.server.metrics.catalogue import METRICS
+from penstock.shard.metering.meters import OTHER
+from penstock.shard.shard import Engine
 from penstock.testing import FaultyStorage, MemoryStorage
 from tests.server.metrics_harness import Page, TickingClock, Watched, metrics_of, promtool, watched
 
@@ -230,7 +230,7 @@ def test_a_group_that_nobody_used_since_the_start_is_left_alone() -> None:
         assert shown(page) == {
             "lag": 2, "ready": None, "leased": 0, "delayed": None, "retrying": 0, "oldest_unacked_seconds": 60.0,
         }  # fmt: skip
-        assert world.broker.engine.topic("t").delivery is None
+        assert not world.broker.engine.deliveries.in_use.all()
         with world.broker.consumer("t", "g"):
             assert shown(world.page())["ready"] == 2
             assert world.page().value("penstock_group_members", topic="t", group="g") == 1

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.broker.burying import bury
-from penstock.broker.settling import Settler
-from penstock.broker.snapshot import GroupProgress, Snapshot
 from penstock.model.info import GroupInfo
+from penstock.shard.operations.burying import bury
+from penstock.shard.upkeep.settling import Settler
 from penstock.spark.listed import listed_rows
 from penstock.spark.options import read_options
 from penstock.testing import VirtualClock
 from penstock.views.listing import list_groups
+from penstock.views.snapshot import GroupProgress, Snapshot
 from tests.server.metrics_harness import Page, metrics_of
 
 OPTIONS: dict[str, Any] = {"min_free_bytes": 0, "sync": "never", "journal_file_bytes": 4096, "segment_min_bytes": 700}

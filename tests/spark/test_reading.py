@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import penstock
-from penstock.broker import embedded
-from penstock.broker.layouts import topic_layout
+from penstock.embedded import broker as embedded
+from penstock.shard.reading.layouts import topic_layout
 from tests.spark.harness import ALL, FULL, Served, columns_of, of_all_kinds, rows_of, stored
 
 

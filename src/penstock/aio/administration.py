@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.broker.administration import LetterChoice
+from penstock.embedded.administration import LetterChoice
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
@@ -17,7 +17,7 @@ from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
 
 if TYPE_CHECKING:
-    from penstock.broker.embedded import Broker
+    from penstock.embedded.broker import Broker
 
 
 class AsyncAdministration:

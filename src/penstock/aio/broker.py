@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from penstock.aio.administration import AsyncAdministration
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
 from penstock.aio.outcomes import Outcomes, ThreadOutcomes
-from penstock.broker.consuming import Consuming
-from penstock.broker.embedded import Broker, open_broker
-from penstock.broker.engine import Engine
+from penstock.embedded.broker import Broker, open_broker
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
@@ -24,6 +22,8 @@ from penstock.model.message import Data, Message, MessageId, MessageIds, StoredM
 from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
 from penstock.model.units import Duration, Time
+from penstock.shard.operations.consuming import Consuming
+from penstock.shard.shard import Engine
 from penstock.storage import Storage
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from penstock.broker.consuming import Consuming
-from penstock.broker.delivered import Delivered, Leased
-from penstock.broker.waiting import Waiter
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
 from penstock.model.options import duration, optional, whole
 from penstock.model.units import Duration, parse_duration
+from penstock.shard.dispatch.waiting import Waiter
+from penstock.shard.operations.consuming import Consuming
+from penstock.shard.operations.delivered import Delivered, Leased
 
 if TYPE_CHECKING:
     from penstock.aio.outcomes import Outcomes
-    from penstock.broker.engine import Engine
-    from penstock.broker.waiting import Fetched
+    from penstock.shard.dispatch.waiting import Fetched
+    from penstock.shard.shard import Engine
 
 
 class AsyncDelivery(Delivered, frozen=True, gc=False):

@@ -43,8 +43,8 @@ def read_archive(directory: Path, topic: str, past: Past, limit: int | None) -> 
 
 
 def _messages(topic: str, log: LogLayout, window: Window) -> Iterator[StoredMessage]:
-    from penstock.broker.reading import to_messages
     from penstock.segments.schema import messages_from_arrow
+    from penstock.shard.reading.log_reader import to_messages
     from penstock.spark.origins import open_segment
 
     for segment in log.segments:

@@ -18,7 +18,7 @@ from penstock.cli.terminal import new_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.broker.checking import CheckReport, Problem, RepairReport
+    from penstock.shard.checking import CheckReport, Problem, RepairReport
     from penstock.storage import FileStorage
 
 _SHOWN_MAX = 10
@@ -107,7 +107,7 @@ def _lock(directory: Path) -> FileStorage:
 
 
 def _run(directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output) -> int:
-    from penstock.broker.checking import repair_directory
+    from penstock.shard.checking import repair_directory
 
     console = new_console()
     found = _look(storage, output)
@@ -135,7 +135,7 @@ def _look(storage: FileStorage, output: Output) -> CheckReport:
     """Check, with a bar on the terminal while it takes long."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from penstock.broker.checking import check_directory
+    from penstock.shard.checking import check_directory
 
     terminal = new_console(stderr=True)
     name = TextColumn("{task.description}", markup=False)

@@ -37,7 +37,7 @@ def _known(ctx: typer.Context) -> dict[str, set[str]]:
 
 def _noted(directory: Path) -> dict[str, set[str]]:
     """What the last checkpoint of a directory says, which can be read while a broker has it open."""
-    from penstock.broker.checkpoint_files import read_checkpoint
+    from penstock.shard.checkpoint_files import read_checkpoint
     from penstock.storage import FileStorage
 
     checkpoint = read_checkpoint(FileStorage(directory)) if directory.is_dir() else None

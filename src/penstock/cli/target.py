@@ -66,7 +66,7 @@ class Target:
 
 def flaw_of(directory: Path) -> str | None:
     """Why this is no directory of a broker."""
-    from penstock.broker.checkpoint_files import COPIES
+    from penstock.shard.checkpoint_files import COPIES
 
     if not directory.exists():
         return f"{directory} does not exist"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
 
 from penstock.model.errors import PenstockError
 from penstock.model.stored import Place
+
+Lock = AbstractContextManager[object]
 
 
 class Block(Protocol):
@@ -44,7 +47,7 @@ class Commit:
 
     __slots__ = ("_callbacks", "_error", "_lock", "done", "synced")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: Lock) -> None:
         self._lock = lock
         self.done = False  # whether the outcome is known
         self._error: PenstockError | None = None
@@ -109,7 +112,7 @@ class Gathering(Generic[B]):
 
     __slots__ = ("blocks", "commit", "open", "placed", "size_bytes")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: Lock) -> None:
         self.blocks: list[B] = []
         self.open: dict[object, B] = {}  # those that take more, by what they belong to
         self.placed = 0  # how many of them their owner knows to be committed

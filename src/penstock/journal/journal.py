@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic
 
-from penstock.journal.commit import B, BlockOwner, Commit, CommitObserver, Gathering
+from penstock.journal.commit import B, BlockOwner, Commit, CommitObserver, Gathering, Lock
 from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
 from penstock.journal.layout import FILE_HEADER_BYTES, BlockEntry, body_crc, encode_group
 from penstock.model.config import BrokerConfig
@@ -36,7 +36,7 @@ class Journal(JournalFiles, Generic[B]):
         storage: Storage,
         config: BrokerConfig,
         broker: bytes,
-        lock: threading.Lock,
+        lock: Lock,
         owner: BlockOwner[B],
         files: dict[int, JournalFile],
         current: JournalFile | None,
@@ -189,7 +189,7 @@ class Journal(JournalFiles, Generic[B]):
 
     def disown(self) -> None:
         """This is a forked process: the files belong to the parent, and nothing is ever written here."""
-        self._lock, self._disk_lock = threading.Lock(), threading.Lock()
+        self._disk_lock = threading.Lock()
         self.gathering, self._writing = Gathering(self._lock), None
         self._frozen = StorageFailed("this is a forked process: the broker belongs to its parent")
 

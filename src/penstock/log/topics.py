@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-from penstock.delivery.index import PartitionIndex
 from penstock.delivery.partition import PartitionState
 from penstock.log.dedupe import DedupeWindow
 from penstock.log.partition_log import Log, first_offset
@@ -19,24 +17,18 @@ from penstock.model.events import Event, EventKind
 from penstock.model.names import check_topic_name
 from penstock.model.schedules import SCHEDULES
 
-if TYPE_CHECKING:
-    from penstock.broker.indexing import Latecomers
-    from penstock.broker.meters import TopicMeter
-    from penstock.broker.topic_delivery import TopicDelivery
-
 _HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 
 
 class Partition:
     """One partition: its messages, and what happened to them."""
 
-    __slots__ = ("events", "index", "messages", "state")
+    __slots__ = ("events", "messages", "state")
 
     def __init__(self, topic: Topic, number: int, first_offset: int) -> None:
         self.messages = Log(topic, "messages", number, first_offset)
         self.events: Log | None = None
         self.state: PartitionState | None = None  # what its events say about delivery
-        self.index: PartitionIndex | Latecomers | None = None  # its lanes, once somebody consumes it
 
     def delivery_state(self) -> PartitionState:
         """What its events say about delivery, made when first needed."""
@@ -70,9 +62,7 @@ class Topic:
         "config",
         "dedupe",
         "deleting",
-        "delivery",
         "id",
-        "meter",
         "name",
         "partitions",
         "producers",
@@ -90,8 +80,6 @@ class Topic:
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
         self.changes: list[TopicConfig] = []  # options that are on the way to the disk, oldest first
-        self.delivery: TopicDelivery | None = None  # once somebody consumes it
-        self.meter: TopicMeter | None = None  # once something is counted
         self._turn = 0
 
     def widen(self, partitions: int) -> None:

@@ -9,9 +9,9 @@ from functools import partial
 from time import perf_counter
 from typing import Protocol
 
-from penstock.broker.engine import Engine
 from penstock.journal import Commit
 from penstock.model.errors import PenstockError
+from penstock.shard.shard import Engine
 
 _SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from penstock.broker.dead_letters import list_dead_letters
-from penstock.broker.embedded import Broker
 from penstock.delivery.offsets import Offsets
+from penstock.embedded.broker import Broker
 from penstock.model.bounds import LARGE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, nearest, shown
 from penstock.model.errors import Forbidden, InvalidArgument
 from penstock.model.info import GroupInfo, TopicInfo
@@ -26,6 +25,7 @@ from penstock.protocol.consuming import ranges_of
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.access.tokens import TokenFile
 from penstock.server.pipelines import Pipelines, PipelinesOf
+from penstock.shard.operations.dead_letters import list_dead_letters
 
 _LETTERS_AT_ONCE = 1000
 LETTERS_BYTES = 4 << 20

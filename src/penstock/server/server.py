@@ -14,8 +14,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.broker.embedded import Broker
-from penstock.broker.segment_process import SegmentProcess
+from penstock.embedded.broker import Broker
 from penstock.model.errors import PenstockError
 from penstock.server.access.starting import StartRefused, check_exposure, is_loopback
 from penstock.server.access.tls import read_certificates_again, server_context
@@ -23,6 +22,7 @@ from penstock.server.descriptors import raise_limit
 from penstock.server.native.listener import NativeListener
 from penstock.server.services import Services
 from penstock.server.settings.options import ServerConfig
+from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage import FileStorage
 
 if TYPE_CHECKING:

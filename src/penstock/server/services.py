@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from penstock.aio.broker import around
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.server.access.access import Access
 from penstock.server.access.principal import Principal
 from penstock.server.access.rates import RateLimits

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.broker.snapshot import GroupProgress, Snapshot
 from penstock.model.info import GroupInfo
 from penstock.model.letters import DeadLetter
 from penstock.model.names import DEAD_LETTERS
 from penstock.spark.connecting import connected
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import chosen_topics, origin_of
+from penstock.views.snapshot import GroupProgress, Snapshot
 
 Row = Mapping[str, object]
 _GROUP_NUMBERS = ("published", "acked", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost", "lag")

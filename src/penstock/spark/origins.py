@@ -11,8 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.broker.layouts import topic_layout
-from penstock.broker.snapshot import Snapshot
 from penstock.client.sync import Client
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
@@ -21,9 +19,11 @@ from penstock.model.stored import SegmentInfo
 from penstock.model.units import to_datetime
 from penstock.segments.reader import SegmentReader
 from penstock.segments.window import OFFSET_MAX
+from penstock.shard.reading.layouts import topic_layout
 from penstock.spark.connecting import connected
 from penstock.spark.options import ReadOptions, Secrets
 from penstock.storage.read_only import ReadOnlyStorage
+from penstock.views.snapshot import Snapshot
 
 
 class Origin(Protocol):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from penstock.broker.snapshot import read_blocks
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
@@ -22,6 +21,7 @@ from penstock.spark.filters import Wanted
 from penstock.spark.options import ReadOptions, Secrets
 from penstock.spark.origins import open_segment
 from penstock.storage.read_only import ReadOnlyStorage
+from penstock.views.snapshot import read_blocks
 
 
 @dataclass(frozen=True)

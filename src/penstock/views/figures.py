@@ -6,16 +6,18 @@ what waits to be tried again are known; nothing of it is leased; how much is rea
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.broker.ages import published_us
-from penstock.broker.meters import COUNTED, OTHER, GroupMeter, Meters
 from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Catalog, Partition, Topic
+from penstock.shard.dispatch.topic_delivery import GroupDesk
+from penstock.shard.dispatch.topics_in_use import TopicsInUse
+from penstock.shard.metering.ages import published_us
+from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
+from penstock.shard.state_lock import StateLock
 
 _TOPICS_AT_ONCE = 50
 
@@ -60,7 +62,7 @@ class Figures:
     group_count: int = 0
 
 
-def for_each_topic(lock: threading.Lock, catalog: Catalog, look: Callable[[Topic], object]) -> None:
+def for_each_topic(lock: StateLock, catalog: Catalog, look: Callable[[Topic], object]) -> None:
     """Look at every topic under the state lock, which others get in between."""
     with lock:
         topics = list(catalog.by_id.values())
@@ -71,10 +73,10 @@ def for_each_topic(lock: threading.Lock, catalog: Catalog, look: Callable[[Topic
                     look(topic)
 
 
-def take_figures(lock: threading.Lock, catalog: Catalog, meters: Meters) -> Figures:
+def take_figures(lock: StateLock, catalog: Catalog, meters: Meters, in_use: TopicsInUse) -> Figures:
     """The numbers of now; publishers wait for those of some topics at most."""
     figures = Figures()
-    for_each_topic(lock, catalog, partial(_add_topic, meters, figures))
+    for_each_topic(lock, catalog, partial(_add_topic, meters, in_use, figures))
     with lock:
         others = meters.others
         if OTHER in figures.topics or others.published or any(others.others.counts):
@@ -84,7 +86,7 @@ def take_figures(lock: threading.Lock, catalog: Catalog, meters: Meters) -> Figu
     return figures
 
 
-def _add_topic(meters: Meters, figures: Figures, topic: Topic) -> None:
+def _add_topic(meters: Meters, in_use: TopicsInUse, figures: Figures, topic: Topic) -> None:
     meter = meters.meter_of(topic)
     shown = figures.topics.get(meter.name)
     if shown is None:
@@ -101,15 +103,21 @@ def _add_topic(meters: Meters, figures: Figures, topic: Topic) -> None:
                     shown.segments += 1
                     shown.segment_bytes += segment.size_bytes
         if partition.state is not None and partition.state.groups:
-            _add_groups(meters, figures, shown, topic, partition)
+            _add_groups(meters, in_use.groups(topic), figures, shown, topic, partition)
     if any(meter.others.counts) and meter is not meters.others:
         shown.groups.setdefault(OTHER, GroupFigures()).count(meter.others)
 
 
-def _add_groups(meters: Meters, figures: Figures, shown: TopicFigures, topic: Topic, partition: Partition) -> None:
+def _add_groups(
+    meters: Meters,
+    desks: Mapping[str, GroupDesk],
+    figures: Figures,
+    shown: TopicFigures,
+    topic: Topic,
+    partition: Partition,
+) -> None:
     meter = meters.meter_of(topic)
     log, number = partition.messages, partition.messages.partition
-    desks = topic.delivery.desks if topic.delivery is not None else {}
     assert partition.state is not None
     for name, progress in partition.state.groups.items():
         counted = meters.group_of(meter, name)
@@ -127,12 +135,11 @@ def _add_groups(meters: Meters, figures: Figures, shown: TopicFigures, topic: To
             group.members += 0 if desk is None else len(desk.seats)
 
 
-def leased_and_delayed(lock: threading.Lock, catalog: Catalog) -> tuple[int, int]:
+def leased_and_delayed(lock: StateLock, in_use: TopicsInUse) -> tuple[int, int]:
     """How many messages are leased, and how many are not due, where anybody consumes; cheap enough for every second."""
     leased = delayed = 0
     with lock:
-        topics = list(catalog.by_id.values())
-    deliveries = [topic.delivery for topic in topics if topic.delivery is not None]
+        deliveries = in_use.all()
     for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
         with lock:
             for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:

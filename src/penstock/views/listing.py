@@ -11,18 +11,19 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.ages import published_us
-from penstock.broker.groups import group_info, standing_of
-from penstock.broker.info import topic_info
 from penstock.delivery.offsets import Offsets
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
+from penstock.shard.dispatch.topic_delivery import GroupDesk, TopicDelivery
+from penstock.shard.metering.ages import published_us
+from penstock.shard.operations.groups import group_info, standing_of
+from penstock.views.info import topic_info
 from penstock.views.ranking import Ranking
 
 if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
+    from penstock.shard.shard import Engine
 
 _TOPICS_AT_ONCE = 20
 _NAMES_AT_ONCE = 500
@@ -144,7 +145,7 @@ def show_topic(engine: Engine, name: str) -> ShownTopic:
         _check_open(engine)
         topic = engine.topic(name)
         listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
-        lanes = list(_lanes(topic))
+        lanes = list(_lanes(engine.deliveries.in_use.of(topic)))
         groups = [(name, group) for group in sorted(_groups_in(topic))]
     return ShownTopic(listed, lanes, _groups_of(engine, groups))
 
@@ -216,25 +217,24 @@ def _groups_of(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[ListedG
             for topic_name, name in pairs[start : start + _TOPICS_AT_ONCE]:
                 topic = engine.catalog.by_name.get(topic_name)
                 if topic is not None and _has(topic, name):
-                    found.append(_listed(topic, name, now_us))
+                    found.append(_listed(topic, name, engine.deliveries.in_use.groups(topic).get(name), now_us))
     return found
 
 
-def _listed(topic: Topic, name: str, now_us: int) -> ListedGroup:
+def _listed(topic: Topic, name: str, desk: GroupDesk | None, now_us: int) -> ListedGroup:
     """A group as it stands; under the state lock."""
-    standing = standing_of(topic, name)
+    standing = standing_of(topic, name, desk)
     oldest = [
         time_us
         for partition, floor, lag in zip(topic.partitions, standing.positions, standing.lags, strict=True)
         if lag and (time_us := published_us(partition.messages, floor)) is not None
     ]
     age_s = max(0, now_us - min(oldest)) / 1_000_000 if oldest else None
-    return ListedGroup(group_info(topic, name, standing, age_s), standing.is_indexed)
+    return ListedGroup(group_info(topic, name, standing, desk, age_s), standing.is_indexed)
 
 
-def _lanes(topic: Topic) -> Iterable[Lane]:
+def _lanes(delivery: TopicDelivery | None) -> Iterable[Lane]:
     """What some group in use is not done with, lane by lane; nothing where none is in use; under the state lock."""
-    delivery = topic.delivery
     if delivery is None or not delivery.desks:
         return
     counts: dict[int, int] = {}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.contents import Unreadable
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 from penstock.model.errors import LimitExceeded
 from penstock.model.units import format_size
+from penstock.shard.reading.contents import Unreadable
 
 if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
+    from penstock.shard.shard import Engine
 
 _BYTES_MAX = 64 << 20
 

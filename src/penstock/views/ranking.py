@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Catalog, Partition
 from penstock.model.clock import Clock
+from penstock.shard.state_lock import StateLock
 
 _PARTITIONS_AT_ONCE = 100
 _SHARE = 0.01  # of the time that may go into looking
@@ -36,7 +37,7 @@ class RankedTopic:
 class Ranking:
     """Every topic among the others, not older than what a look costs allows."""
 
-    def __init__(self, lock: threading.Lock, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, lock: StateLock, catalog: Catalog, clock: Clock) -> None:
         self._lock = lock
         self._catalog = catalog
         self._clock = clock

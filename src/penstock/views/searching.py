@@ -9,15 +9,15 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.reading import LogReader, as_rescheduled, to_messages
 from penstock.log.partition_log import Log, first_offset
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
 from penstock.model.message import MessageId, StoredMessage
 from penstock.segments.window import OFFSET_MAX, Rows, Window
+from penstock.shard.reading.log_reader import LogReader, as_rescheduled, to_messages
 
 if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
+    from penstock.shard.shard import Engine
 
 _PAGE_BYTES = 8 << 20
 _PAGE_S = 0.1

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.broker.histograms import quantile
-from penstock.broker.meters import COUNTED
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 from penstock.model.names import PRIORITIES
@@ -22,10 +20,12 @@ from penstock.model.stats import (
     TopicLanes,
 )
 from penstock.model.units import to_datetime
+from penstock.shard.metering.histograms import quantile
+from penstock.shard.metering.meters import COUNTED
 from penstock.views.figures import for_each_topic, take_figures
 
 if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
+    from penstock.shard.shard import Engine
 
 Sees = Callable[[str], bool]
 """Whether a topic of this name is to be counted."""
@@ -50,7 +50,7 @@ def priority_stats(engine: Engine, sees: Sees) -> PriorityStats:
     stats = PriorityStats([], [], groups=0, idle_groups=0)
 
     def count(topic: Topic) -> None:
-        desks = {} if topic.delivery is None else topic.delivery.desks
+        desks = engine.deliveries.in_use.groups(topic)
         state = topic.partitions[0].state
         stats.groups += len(desks)
         stats.idle_groups += 0 if state is None else len(state.groups.keys() - desks.keys())
@@ -77,10 +77,11 @@ def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
     stats = DelayStats()
 
     def count(topic: Topic) -> None:
-        if topic.delivery is None:
+        delivery = engine.deliveries.in_use.of(topic)
+        if delivery is None:
             stats.idle_topics += 1
             return
-        delayed = sum(len(index.hidden) for index in topic.delivery.indexes)
+        delayed = sum(len(index.hidden) for index in delivery.indexes)
         stats.delayed += delayed
         if delayed:
             found.append((delayed, TopicDelays(topic.name, delayed)))
@@ -99,7 +100,7 @@ def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
 
 def reliability_stats(engine: Engine) -> ReliabilityStats:
     """What became of deliveries, and what is under way."""
-    figures = take_figures(engine.lock, engine.catalog, engine.meters)
+    figures = take_figures(engine.lock, engine.catalog, engine.meters, engine.deliveries.in_use)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
     clock = engine.clock
     with engine.lock:
@@ -125,7 +126,7 @@ def rebalance_stats(engine: Engine, sees: Sees) -> RebalanceStats:
     found: list[GroupRebalances] = []
 
     def count(topic: Topic) -> None:
-        for name, desk in {} if topic.delivery is None else topic.delivery.desks.items():
+        for name, desk in engine.deliveries.in_use.groups(topic).items():
             if desk.assignment is None:
                 continue
             assignment, members = desk.assignment, desk.assignment.members()

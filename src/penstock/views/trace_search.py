@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.reading import LogReader
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Partition
 from penstock.model.bounds import shown
@@ -20,9 +19,10 @@ from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId
 from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
+    from penstock.shard.shard import Engine
 
 _STRETCH_MIN = 100
 _STRETCH_MAX = 2000

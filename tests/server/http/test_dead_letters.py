@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import dead_letters as module
 from penstock.server.http.routes import dead_letters as routes
+from penstock.shard.operations import dead_letters as module
 from tests.server.http.harness import HttpRunning
 
 

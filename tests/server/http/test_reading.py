@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import reading
 from penstock.model.message import Message
 from penstock.server.access.tokens import TokenFile
+from penstock.shard.reading import log_reader as reading
 from penstock.views import searching
 from tests.server.http.harness import HttpRunning
 

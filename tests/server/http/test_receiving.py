@@ -80,7 +80,8 @@ def test_visibility_is_extended_by_receipt(server: HttpRunning) -> None:
     assert server.post(
         "/v1/messages/visibility", {"receipt_handle": message["receipt_handle"], "visibility_timeout": "1h"}
     ) == {"settled": 1}
-    lease = server.broker.engine.catalog.by_name["slow"].delivery.desks["g"].group.leases  # type: ignore[union-attr]
+    engine = server.broker.engine
+    lease = engine.deliveries.in_use.groups(engine.catalog.by_name["slow"])["g"].group.leases
     assert lease.next_deadline_s() is None or lease.total == 1
 
 

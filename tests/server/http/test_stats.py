@@ -119,7 +119,8 @@ def test_members_that_are_not_heard_of_are_counted(server: HttpRunning, topic: s
         found: list[dict[str, int]] = []
 
         def look() -> bool:
-            desk = server.broker.engine.catalog.by_name[topic].delivery.desks["g"]  # type: ignore[union-attr]
+            engine = server.broker.engine
+            desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic])["g"]
             found[:] = [{"expired": desk.assignment.expired}] if desk.assignment is not None else []
             return bool(found and found[0]["expired"])
 
@@ -149,4 +150,4 @@ def test_five_thousand_topics_are_counted_without_opening_one(tmp_path: Path) ->
         assert server.get("/v1/priority/stats")["groups"] == 0
         assert server.get("/v1/rebalance/stats")["groups"] == []
         assert server.get("/v1/reliability/stats")["published"] == 5000
-        assert all(topic.delivery is None for topic in server.broker.engine.catalog.by_id.values())
+        assert not server.broker.engine.deliveries.in_use.all()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.server.otlp import exporter
 from tests.server.otlp.harness import Receiver
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 import penstock
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import Message
 from penstock.server.otlp import changes, exporter, lives

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 import penstock
-from penstock.broker.embedded import Broker
+from penstock.embedded.broker import Broker
 from penstock.model.message import Message
 from penstock.server.otlp.contexts import Contexts, parse_traceparent
 from tests.server.harness import PATIENCE_S, until

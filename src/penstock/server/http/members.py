@@ -20,8 +20,8 @@ from penstock.model.options import duration
 from penstock.model.units import Duration, Time
 
 if TYPE_CHECKING:
-    from penstock.broker.delivered import Leased
     from penstock.server.services import Services
+    from penstock.shard.operations.delivered import Leased
 
 _MEMBERS_MAX = 100_000
 _SWEEP_S = 1.0
@@ -55,8 +55,7 @@ class Member:
     @property
     def is_void(self) -> bool:
         """Whether it cannot get messages any more, for a topic of it was deleted."""
-        seats = self.consuming.seats
-        return any(delivery.topic.deleting or delivery.topic.delivery is not delivery for delivery, _ in seats)
+        return self.consuming.is_void
 
     def receipt(self, message: AsyncDelivery) -> str:
         """What names this delivery, for whoever settles it."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.broker.consuming import Consuming
-from penstock.broker.delivered import Delivered, Leased
-from penstock.broker.routing import check_partition
-from penstock.broker.waiting import Fetched
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost, Overloaded, TopicNotFound
 from penstock.server.services import Services
+from penstock.shard.dispatch.waiting import Fetched
+from penstock.shard.operations.consuming import Consuming
+from penstock.shard.operations.delivered import Delivered, Leased
+from penstock.shard.routing import check_partition
 
 GROUP = "line"
 """The group of everybody who consumes through the text port."""

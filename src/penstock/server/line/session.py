@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
 
-from penstock.broker.delivered import Delivered
 from penstock.journal import Commit
 from penstock.model.errors import InvalidArgument, PenstockError, Unauthenticated
 from penstock.model.message import Message
@@ -19,6 +18,7 @@ from penstock.server.line import replies
 from penstock.server.line.consumers import IN_FLIGHT_MAX, Consumers
 from penstock.server.line.lines import Ack, Auth, Command, Consume, Help, NotThisProtocol, Ping, Produce, Quit, parse
 from penstock.server.services import Services
+from penstock.shard.operations.delivered import Delivered
 
 _log = logging.getLogger("penstock.server")
 _PAGE_BYTES = 1 << 20

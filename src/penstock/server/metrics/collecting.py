@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from penstock.broker.histograms import Histogram
-from penstock.broker.meters import COUNTED
 from penstock.model.pipelines import PipelineState, QueryReport
 from penstock.server.metrics.catalogue import METRICS
 from penstock.server.metrics.process import cpu_seconds, open_files, resident_bytes
+from penstock.shard.metering.histograms import Histogram
+from penstock.shard.metering.meters import COUNTED
 from penstock.version import __version__
 from penstock.views.figures import Figures, GroupFigures, TopicFigures, take_figures
 
 if TYPE_CHECKING:
-    from penstock.broker.engine import Engine
     from penstock.server.metrics.metrics import Metrics
+    from penstock.shard.shard import Engine
 
 
 class _Page:
@@ -53,7 +53,7 @@ class _Page:
 def collect(metrics: Metrics) -> Iterable[Metric]:
     """Every metric of the catalogue, in its order."""
     page, engine = _Page(), metrics.engine
-    figures = take_figures(engine.lock, engine.catalog, engine.meters)
+    figures = take_figures(engine.lock, engine.catalog, engine.meters, engine.deliveries.in_use)
     now_us = engine.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
     _put_broker(page, engine, figures)

@@ -8,10 +8,10 @@ from time import perf_counter
 
 import msgspec
 
-from penstock.broker.histograms import Histogram, quantile
-from penstock.broker.meters import ACKED, DEAD, DELIVERED, EXPIRED, FAILED
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.metrics.process import resident_bytes
+from penstock.shard.metering.histograms import Histogram, quantile
+from penstock.shard.metering.meters import ACKED, DEAD, DELIVERED, EXPIRED, FAILED
 from penstock.views.figures import leased_and_delayed
 
 _INTERVAL_S = 1.0
@@ -161,5 +161,5 @@ class LiveFigures:
         """Count what is leased and delayed, the less often the longer it takes."""
         if now_s >= self._count_again_s:
             started_s = perf_counter()
-            self._leased, self._delayed = leased_and_delayed(self._engine.lock, self._engine.catalog)
+            self._leased, self._delayed = leased_and_delayed(self._engine.lock, self._engine.deliveries.in_use)
             self._count_again_s = now_s + (perf_counter() - started_s) / _COUNTING_SHARE

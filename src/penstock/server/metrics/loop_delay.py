@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker.histograms import QUICK_S, Histogram
+from penstock.shard.metering.histograms import QUICK_S, Histogram
 
 INTERVAL_S = 0.25
 

@@ -11,13 +11,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from penstock.broker.engine import Engine
-from penstock.broker.histograms import REQUEST_S, Histogram
-from penstock.broker.meters import OTHER
 from penstock.server.metrics.collecting import collect
 from penstock.server.metrics.loop_delay import LoopDelay
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
+from penstock.shard.metering.histograms import REQUEST_S, Histogram
+from penstock.shard.metering.meters import OTHER
+from penstock.shard.shard import Engine
 
 PORTS = ("native", "http", "line")
 _OPERATIONS_MAX = 64

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.consuming import Consuming
-from penstock.broker.delivered import Delivered, Leased
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
@@ -29,6 +27,8 @@ from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import ERROR, REPLY, Command, frame
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.native.delivering import Deliverer
+from penstock.shard.operations.consuming import Consuming
+from penstock.shard.operations.delivered import Delivered, Leased
 
 if TYPE_CHECKING:
     from penstock.journal import Commit

@@ -9,9 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.consuming import Consuming
-from penstock.broker.delivered import Delivered, Leased, hold_unseen
-from penstock.broker.waiting import Fetched, Waiter
 from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
@@ -20,13 +17,16 @@ from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.failures import failure_of
 from penstock.protocol.frames import REPLY, Command, frame
 from penstock.server.native.sizes import fitting
+from penstock.shard.dispatch.waiting import Fetched, Waiter
+from penstock.shard.operations.consuming import Consuming
+from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen
 
 if TYPE_CHECKING:
-    from penstock.broker.topic_delivery import TopicDelivery
     from penstock.delivery.leases import Lease
     from penstock.journal import Commit
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
+    from penstock.shard.dispatch.topic_delivery import TopicDelivery
 
 _log = logging.getLogger("penstock.server")
 _REPLY_BYTES = 8 << 20

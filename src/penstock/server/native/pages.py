@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.broker.embedded import Broker
-from penstock.broker.reading import LogReader, as_rescheduled
 from penstock.delivery.offsets import Offsets
+from penstock.embedded.broker import Broker
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Partition
 from penstock.model.batch import Batch
@@ -19,11 +18,12 @@ from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
 from penstock.server.native.sizes import ROW_BYTES, fitting
+from penstock.shard.reading.log_reader import LogReader, as_rescheduled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.broker.engine import Engine
+    from penstock.shard.shard import Engine
 
 _PAGE_BYTES = 4 << 20
 _PAGE_ROWS = 20_000

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.broker.engine import Engine
 from penstock.log.effects import Logged, Published, TopicChanged, TopicDeleted
 from penstock.log.partition_log import Log
+from penstock.shard.shard import Engine
 
 _TIMES_MAX = 20_000
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from penstock.broker.engine import Engine
 from penstock.log.partition_log import Log
 from penstock.model.errors import InvalidArgument
 from penstock.server.otlp.changes import Changes, Stretch
@@ -26,6 +25,7 @@ from penstock.server.otlp.lives import Lives
 from penstock.server.otlp.posting import Collector
 from penstock.server.otlp.spans import Span
 from penstock.server.settings.options import ServerConfig
+from penstock.shard.shard import Engine
 
 _GATHER_S = 1.0
 _BATCH_SPANS = 1000

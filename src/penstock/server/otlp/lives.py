@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.broker.engine import Engine
-from penstock.broker.reading import LogReader
 from penstock.log.partition_log import Log
 from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.events import Event, EventKind
@@ -21,6 +19,8 @@ from penstock.model.units import to_datetime
 from penstock.segments.window import Window
 from penstock.server.otlp.contexts import Context, Contexts
 from penstock.server.otlp.spans import Span, SpanEvent, SpanKind
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
 
 _AT_ONCE = 500
 _OPEN_MAX = 50_000

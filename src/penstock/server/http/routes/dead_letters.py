@@ -11,7 +11,6 @@ from litestar import Router, get, post
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta
 
-from penstock.broker.dead_letters import count_causes
 from penstock.model.letters import CauseReport, DeadLetter, RedriveReport
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
@@ -19,6 +18,7 @@ from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import AsEncoded, Limit, Topic
 from penstock.server.operations import LETTERS_BYTES
+from penstock.shard.operations.dead_letters import count_causes
 
 _IDS_MAX = 10_000
 _COUNTED_MAX = 100_000

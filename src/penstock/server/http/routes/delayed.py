@@ -11,7 +11,6 @@ from litestar import Router, delete, get, patch
 from litestar.exceptions import HTTPException
 from litestar.params import JSONBody, QueryParameter
 
-from penstock.broker.delays import find_delayed, list_delayed
 from penstock.model.message import MessageId
 from penstock.model.schedules import DelayedMessage
 from penstock.server.access.principal import Scope
@@ -19,6 +18,7 @@ from penstock.server.http.bodies import Moment, Seconds
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import Limit, Offset, Partition, Topic
+from penstock.shard.operations.delays import find_delayed, list_delayed
 
 
 class Delayed(msgspec.Struct):

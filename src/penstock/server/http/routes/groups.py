@@ -10,7 +10,6 @@ from litestar import Router, delete, get, post
 from litestar.params import JSONBody, Parameter
 from msgspec import Meta
 
-from penstock.broker.groups import place_group
 from penstock.model.bounds import shown
 from penstock.model.errors import GroupInUse
 from penstock.model.info import GroupInfo
@@ -20,6 +19,7 @@ from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.group_views import GroupView, MemberView, group_view, listed_view
 from penstock.server.http.parameters import Limit, MaybeTopic, Search, Skip
+from penstock.shard.operations.groups import place_group
 from penstock.views.listing import ListedGroup, list_groups, show_everywhere, show_listed
 
 _NEW = {"topic": "orders", "group": "kitchen", "start": "earliest", "visibility_timeout": 30}

@@ -10,9 +10,9 @@ from litestar.enums import MediaType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
 
-from penstock.broker.engine import Engine
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
+from penstock.shard.shard import Engine
 from penstock.version import __version__
 
 

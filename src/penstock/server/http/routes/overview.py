@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from litestar import Router, get
 
-from penstock.broker.info import broker_status
 from penstock.model.info import BrokerStatus
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller
@@ -13,6 +12,7 @@ from penstock.server.http.documenting import errors
 from penstock.server.http.group_views import GroupView, listed_view
 from penstock.server.http.topic_views import BusyTopic, topic_fields
 from penstock.server.metrics.live import LivePoint
+from penstock.views.info import broker_status
 from penstock.views.listing import busiest_topics, lagging_groups
 
 _SHOWN = 10

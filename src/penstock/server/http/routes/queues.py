@@ -14,7 +14,6 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import PathParameter, QueryParameter
 
-from penstock.broker.engine import Engine
 from penstock.model.errors import LeaseLost, TopicExists
 from penstock.model.intake import check_message
 from penstock.model.message import Message
@@ -22,6 +21,7 @@ from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors, raw_body
+from penstock.shard.shard import Engine
 from penstock.views.queues import list_queue, queue_length
 
 GROUP = "queue"

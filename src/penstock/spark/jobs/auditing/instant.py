@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from penstock.broker.snapshot import GroupProgress, Snapshot
 from penstock.model.errors import TopicNotFound
 from penstock.model.info import GroupInfo
 from penstock.spark.jobs.auditing.problems import Findings, Key
 from penstock.spark.jobs.auditing.sides import Side
 from penstock.spark.origins import DirectoryOrigin
+from penstock.views.snapshot import GroupProgress, Snapshot
 
 _TRIES = 5
 

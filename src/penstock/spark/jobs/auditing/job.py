@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.snapshot import Snapshot
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.spark.jobs.auditing.closer import check_counts, tell_difference
 from penstock.spark.jobs.auditing.conservation import Folds, fold
@@ -26,6 +25,7 @@ from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.origins import DirectoryOrigin
+from penstock.views.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,334 @@
+"""The embedded broker: the engine with threads of its own, in plain calls that return when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.embedded.administration import Administration
+from penstock.embedded.consumer import Consumer
+from penstock.log.partition_log import Log
+from penstock.model.bounds import shown
+from penstock.model.clock import Clock
+from penstock.model.config import BrokerConfig
+from penstock.model.errors import BrokerClosed, InvalidArgument
+from penstock.model.events import Event
+from penstock.model.info import RecoveryReport, TopicInfo
+from penstock.model.layout import TopicLayout
+from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
+from penstock.model.names import Priority
+from penstock.model.options import check_limit
+from penstock.model.units import Duration, Time, parse_time_us
+from penstock.segments.window import Window
+from penstock.shard.interrupts import Uninterrupted
+from penstock.shard.reading.layouts import topic_layout
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Engine
+from penstock.shard.upkeep.background import Background
+from penstock.shard.upkeep.retention import retain, trim
+from penstock.shard.upkeep.segment_process import SegmentProcess
+from penstock.storage import FileStorage, Storage
+from penstock.views.info import topic_info
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Broker(Administration):
+    """A message broker inside this process, on one directory. Safe to use from any number of threads.
+
+    >>> import tempfile, penstock
+    >>> with penstock.open(tempfile.mkdtemp()) as broker:
+    ...     identity = broker.publish("orders", "two coffees", key="alex", priority="high")
+    ...     [message.value for message in broker.read("orders")]
+    [b'two coffees']
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        segment_process: SegmentProcess | None = None,
+    ) -> None:
+        self.engine = Engine(storage, config, clock)
+        self._background = Background(self.engine, segment_process)
+
+    def publish(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: Priority = "normal",
+        delay: Duration | None = None,
+        deliver_at: Time | None = None,
+        partition: int | None = None,
+        dedupe_id: str | None = None,
+        expires_in: Duration | None = None,
+    ) -> MessageId:
+        """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
+        message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
+        with Uninterrupted():
+            identity, commit = self.engine.publish(topic, message)
+            if commit is not None:
+                self.engine.journal.wait(commit)
+        return identity
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str],
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> MessageIds:
+        """Publish a batch in one durable step: after a crash all of it is there, or nothing.
+
+        With `producer` and a growing `sequence`, publishing the same batch again returns the same ids and
+        changes nothing.
+        """
+        if not isinstance(messages, list | bytes | str):
+            messages = list(messages)
+        with Uninterrupted():
+            ids, commit = self.engine.publish_many(topic, messages, producer, sequence)
+            if commit is not None:
+                self.engine.journal.wait(commit)
+        return ids
+
+    def stage_many(self, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
+        """Hand in a part of what is to be published together later: checked as by `publish_many`, seen by nobody.
+
+        The stage is made by its first batch; it is durable when `seal_stage` has returned. How many messages.
+        """
+        if not isinstance(messages, list | bytes | str):
+            messages = list(messages)
+        with Uninterrupted():
+            return self.engine.staging.stage_many(stage, topic, messages)
+
+    def seal_stage(self, stage: str) -> int:
+        """Put what was staged on disk; it takes no more from now on. How many messages; none if there is no stage."""
+        with Uninterrupted():
+            return self.engine.staging.seal_stage(stage)
+
+    def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
+        """Publish what sealed stages hold, in their order, once for each producer and sequence; how many messages.
+
+        If this sequence or a higher one of the producer was published before, these stages are dropped, and nothing
+        else happens: the number is that of the first time, or 0 if it was an older sequence than its newest. What was
+        begun before a crash is finished with the stages of the first time.
+        """
+        with Uninterrupted():
+            return self.engine.staging.publish_staged(stages, producer, sequence)
+
+    def staged_sequence(self, producer: str) -> int | None:
+        """The sequence that `publish_staged` knows of a producer as its newest; None if it knows none.
+
+        So work that publishes in numbered parts goes on where it was, after whatever ended it.
+        """
+        with Uninterrupted():
+            return self.engine.staging.staged_sequence(producer)
+
+    def drop_staged(self, stages: Sequence[str]) -> None:
+        """Forget stages that will not be published; any that is not there, or is being published, is left alone."""
+        with Uninterrupted():
+            self.engine.staging.drop_staged(stages)
+
+    def consumer(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        mode: str = "shared",
+        max_in_flight: int = 1000,
+        visibility_timeout: Duration | None = None,
+        autoack: bool = False,
+        start: str | Time = "earliest",
+        session_timeout: Duration = 30.0,
+        name: str | None = None,
+    ) -> Consumer:
+        """A consumer of one topic or of several, working for a group, which is made at `start` if it is new.
+
+        In `shared` mode any number of consumers get messages of all partitions; in `assigned` mode each partition
+        belongs to one of them. `autoack` acks messages as they are handed out: at most once instead of at least.
+        """
+        with Uninterrupted():
+            return Consumer(
+                self.engine,
+                topic,
+                group,
+                mode=mode,
+                max_in_flight=max_in_flight,
+                visibility_timeout=visibility_timeout,
+                autoack=autoack,
+                start=start,
+                session_timeout=session_timeout,
+                name=name,
+            )
+
+    def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        limit: int | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The messages of a topic up to now, partition after partition, each in the order of its offsets.
+
+        `offset` skips what is before it; `from_time` and `to_time` bound a window of time (the first inside, the
+        second outside). `include_deleted` also finds what retention moved to the archive.
+        """
+        check_limit(limit)
+        window = _window(offset, from_time, to_time)
+        readers = self._readers(topic, partition, include_deleted)
+        messages = itertools.chain.from_iterable(reader.messages(window) for reader in readers)
+        return itertools.islice(messages, limit)
+
+    def read_arrow(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        offset: int | None = None,
+        from_time: Time | None = None,
+        to_time: Time | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same messages as Arrow record batches: the fast way to read many."""
+        window = _window(offset, from_time, to_time)
+        readers = self._readers(topic, partition, include_deleted)
+        return itertools.chain.from_iterable(reader.arrow(window) for reader in readers)
+
+    def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
+        """What happened to the messages of a topic, partition after partition."""
+        logs = [log for log in self._logs(topic, partition, events=True) if log is not None]
+        return itertools.chain.from_iterable(LogReader(self.engine, log).events(Window()) for log in logs)
+
+    def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
+        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
+        (log,) = self._logs(topic, partition)
+        assert log is not None
+        return LogReader(self.engine, log).first_at(parse_time_us(time))
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic, by name, with its partitions."""
+        with self.engine.lock:
+            return [topic_info(topic) for _, topic in sorted(self.engine.catalog.by_name.items())]
+
+    def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
+        """Where the messages and events of a topic lie: how far they reach, and the segment files, if wanted."""
+        with self.engine.lock:
+            return topic_layout(self.engine.topic(topic), self.engine.storage.path if segments else None)
+
+    def create_topic(self, name: str, **config: Any) -> TopicInfo:
+        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        with Uninterrupted():
+            self.engine.journal.wait(self.engine.create_topic(name, config))
+        with self.engine.lock:
+            return topic_info(self.engine.topic(name))
+
+    def configure_topic(self, name: str, **options: Any) -> TopicInfo:
+        """Change options of a topic, such as `retention_age` or `visibility_timeout`; `partitions` and `order` stay.
+
+        Consumers that are at work follow at once: what they hold stays as it was leased to them.
+        """
+        with Uninterrupted():
+            commit = self.engine.configure_topic(name, options)
+            if commit is not None:
+                self.engine.journal.wait(commit)
+        with self.engine.lock:
+            return topic_info(self.engine.topic(name))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
+        with Uninterrupted():
+            self.engine.journal.wait(self.engine.delete_topic(name))
+            with contextlib.suppress(BrokerClosed):  # closing writes one too
+                self.engine.checkpoint()
+
+    def settle(self) -> None:
+        """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""
+        with Uninterrupted():
+            self._background.settler.settle(everything=True)
+
+    def retain(self) -> int:
+        """Apply retention now; how many segments were removed or archived."""
+        with Uninterrupted():
+            return retain(self.engine)
+
+    def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
+        """Remove the segments that lie wholly before these offsets (by partition), for good; how many went.
+
+        For whoever has copied them. What is leased, delayed and not due, or unacked where the topic protects it stays,
+        and so does what is not settled. With `events` (numbers of events, by partition), segments of events go too, if
+        all messages that they speak of are gone.
+        """
+        with Uninterrupted():
+            return trim(self.engine, topic, before, events)
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What was found when the directory was opened."""
+        return self.engine.recovery
+
+    def close(self) -> None:
+        """Finish what is under way and let the directory go; closing twice is harmless."""
+        with Uninterrupted():
+            if self.engine.refuse_work():
+                self._background.stop()
+                self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def _readers(self, topic: str, partition: int | None, include_deleted: bool) -> list[LogReader]:
+        logs = self._logs(topic, partition)
+        return [LogReader(self.engine, log, include_deleted) for log in logs if log is not None]
+
+    def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[Log | None]:
+        with self.engine.lock:
+            if self.engine.closed:
+                raise BrokerClosed("the broker is closed")
+            found = self.engine.topic(topic)
+            chosen = found.partitions if partition is None else [found.partition(partition)]
+            return [part.events if events else part.messages for part in chosen]
+
+
+def open_broker(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    **config: Any,
+) -> Broker:
+    """Open the broker of a directory, which is made if it is new; options are those of `BrokerConfig`."""
+    checked = BrokerConfig.parse(config)
+    if (path is None) == (storage is None):
+        raise InvalidArgument("give the path of a data directory, or a storage")
+    if path is not None:
+        storage = FileStorage(path, checked.readable_by)
+    assert storage is not None
+    return Broker(storage, checked, clock)
+
+
+def _window(offset: int | None, from_time: Time | None, to_time: Time | None) -> Window:
+    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
+        raise InvalidArgument(f"{shown(offset)} is not an offset: they are whole numbers from 0")
+    window = Window(start=offset or 0)
+    if from_time is not None:
+        window.from_us = parse_time_us(from_time)
+    if to_time is not None:
+        window.to_us = parse_time_us(to_time)
+    return window

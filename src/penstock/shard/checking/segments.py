@@ -1,0 +1,81 @@
+"""The segments that a checkpoint lists, in the directory and in archives."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.log.checkpoint import Checkpoint, LogState
+from penstock.model.errors import CorruptData
+from penstock.model.stored import SegmentInfo, archived_name, segment_name
+from penstock.segments.window import Window
+from penstock.shard.checking.report import MOUNT, Problem, offset_run
+from penstock.storage import Storage
+
+
+class ListedSegment(NamedTuple):
+    """A segment of the checkpoint."""
+
+    log: LogState
+    info: SegmentInfo
+    table: str
+    run: str
+    archive: str | None
+    name: str
+
+    @property
+    def shown(self) -> str:
+        """Its name, with the archive that it is in."""
+        return posixpath.join(self.archive, self.name) if self.archive else self.name
+
+
+def listed_segments(checkpoint: Checkpoint) -> Iterator[ListedSegment]:
+    """Every segment of every log."""
+    for topic in checkpoint.topics:
+        for table, logs in (("messages", topic.messages), ("events", topic.events)):
+            for partition, log in enumerate(logs):
+                if log is None:
+                    continue
+                for info in log.segments:
+                    archive = info.archive or topic.config.get("archive")
+                    moved = info.archived and archive is not None
+                    name = (archived_name if moved else segment_name)(topic.name, table, partition, info.base)
+                    run = offset_run(topic.name, partition, table, info.base, info.end)
+                    yield ListedSegment(log, info, table, run, str(archive) if moved else None, name)
+
+
+def reachable_storages(
+    storage: Storage, segments: list[ListedSegment]
+) -> tuple[dict[str | None, Storage], list[Problem]]:
+    """The storage of each archive. One that is not mounted is one problem, and its segments stay listed."""
+    found: dict[str | None, Storage] = {None: storage}
+    problems = []
+    for path in dict.fromkeys(segment.archive for segment in segments if segment.archive):
+        wrong = "the archive is empty"
+        try:
+            archive = storage.elsewhere(path)
+            if archive.list(""):
+                found[path] = archive
+                continue
+        except OSError as error:
+            wrong = f"the archive cannot be reached: {error}"
+        runs = [segment.run for segment in segments if segment.archive == path]
+        problems.append(Problem(path, 0, wrong, runs, MOUNT, repairable=False))
+    return found, problems
+
+
+def read_segment(listed: ListedSegment, storage: Storage) -> None:
+    """Read a whole segment; raise where it is damaged or holds other rows than the checkpoint says."""
+    from penstock.segments.reader import SegmentReader
+
+    info = listed.info
+    rows, base, end = 0, info.base, info.base
+    with SegmentReader(storage, listed.name, listed.table, info) as reader:
+        for part in reader.tables(Window()):
+            offsets = part.column(0)
+            base = base if rows else offsets[0].as_py()
+            rows, end = rows + len(offsets), offsets[-1].as_py() + 1
+    if (base, end, rows) != (info.base, info.end, info.rows):
+        listed_rows = f"{info.rows} from {info.base} to before {info.end}"
+        raise CorruptData(listed.name, 0, f"it has {rows} rows from {base} to before {end}, not {listed_rows}")

@@ -1,0 +1,1 @@
+"""Who gets which message when: indexes, groups in use, waiting consumers, alarms."""

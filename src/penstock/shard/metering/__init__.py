@@ -1,0 +1,1 @@
+"""What happens in a shard, counted where it happens."""

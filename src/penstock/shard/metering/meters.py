@@ -1,0 +1,256 @@
+"""What happens in a broker, counted where it happens: by commit, by run of messages, never message by message.
+
+These are plain numbers that only grow, from when the broker was opened. What the state itself can tell (backlogs,
+sizes) is not kept twice: `figures` looks there when somebody asks.
+
+The number of series is bounded. The first topics have a meter of their own, in the order in which they were made, and
+all others share one. A place that a deleted topic leaves goes to one that has no meter yet, and never to one that was
+counted among the others; whatever was counted stays where it was counted, so that no counter ever goes down. Groups
+have as many places, of all topics together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.journal.commit import CommitObserver
+from penstock.log.effects import Happened, Published, TopicDeleted
+from penstock.log.records import SingleMessages
+from penstock.model.errors import DiskFull, PenstockError
+from penstock.model.events import Event, EventKind
+from penstock.shard.metering.ages import published
+from penstock.shard.metering.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
+from penstock.shard.metering.space import SpaceRefusals
+from penstock.shard.metering.traffic import Traffic
+
+if TYPE_CHECKING:
+    from penstock.log.folding import Folding
+    from penstock.log.partition_log import Log
+    from penstock.log.topics import Topic
+    from penstock.model.clock import Clock
+
+OTHER = "_other"
+"""The name of all topics, or groups, that have no series of their own."""
+COUNTED = ("delivered", "redelivered", "acked", "failed", "expired", "released", "dead", "lapsed", "redriven")
+"""What is counted for each group, in the order of `GroupMeter.counts`."""
+DELIVERED, REDELIVERED, ACKED, FAILED, EXPIRED, RELEASED, DEAD, LAPSED, REDRIVEN = range(len(COUNTED))
+_PLACES = {EventKind(name): place for place, name in enumerate(COUNTED) if name != "redelivered"}
+_NAMED_MAX = 200
+_log = logging.getLogger("penstock")
+
+
+class GroupMeter:
+    """What happened to the messages of a group, by their number."""
+
+    __slots__ = ("acked_bytes", "counts", "end_to_end_s", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counts = [0] * len(COUNTED)
+        self.acked_bytes = 0
+        self.end_to_end_s = 0.0  # the sum of all that were acked
+
+    def add(self, other: GroupMeter) -> None:
+        """Count what another one has counted."""
+        self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
+        self.acked_bytes += other.acked_bytes
+        self.end_to_end_s += other.end_to_end_s
+
+
+class TopicMeter:
+    """What was published to a topic, and its groups."""
+
+    __slots__ = ("groups", "name", "others", "published", "published_bytes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.published = 0
+        self.published_bytes = 0
+        self.groups: dict[str, GroupMeter] = {}  # by the names of groups; many may have the same meter
+        self.others = GroupMeter(OTHER)
+
+
+class Meters(CommitObserver):
+    """All counters of one broker. Each is updated under the state lock, unless it says otherwise."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._wall_us = clock.wall_us
+        self._monotonic_s = clock.monotonic_s
+        self.named_max = _NAMED_MAX
+        self._named_topics = 0
+        self._named_groups = 0
+        self.others = TopicMeter(OTHER)
+        self._of_topics: dict[int, TopicMeter] = {}
+        self.published = 0
+        self.published_bytes = 0
+        self.traffic = Traffic(clock.monotonic_s)
+        self.totals = [0] * len(COUNTED)
+        self._commit_messages = 0  # of the group that is being taken in
+        self._commit_us = 0
+        self.commits = 0
+        self.refused_commits = 0
+        self.written_bytes = 0
+        self.publish_s = Histogram(WAIT_S)
+        self.fsync_s = Histogram(QUICK_S)  # under the disk lock
+        self.commit_bytes = Histogram(BYTES)
+        self.commit_messages = Histogram(COUNT)
+        self.fetch_s = Histogram(QUICK_S)
+        self.content_read_s = Histogram(QUICK_S)  # under the lock of the contents
+        self.end_to_end_s = Histogram(WAIT_S)
+        self.due_lateness_s = Histogram(WAIT_S)
+        self.settle_s = Histogram(WORK_S)  # these under the upkeep lock
+        self.settled_segments = 0
+        self.settled_bytes = 0
+        self.carried_bytes = 0
+        self.retained = {"archived": 0, "removed": 0}
+        self.upkeep_failures = dict.fromkeys(("settling", "retention", "tidying", "staging"), 0)  # by one thread
+        self.checkpoint_s = Histogram(WORK_S)  # under the checkpoint lock
+        self.space = SpaceRefusals(clock)
+
+    def listen_to(self, folding: Folding) -> None:
+        """Count what is committed."""
+        folding.listen(Published, self.count_published)
+        folding.listen(Happened, self.count_event)
+        folding.listen(TopicDeleted, lambda effect: self.topic_gone(effect.topic))
+
+    # The journal.
+
+    def monotonic_s(self) -> float:
+        return self._monotonic_s()
+
+    def synced(self, seconds: float) -> None:
+        self.fsync_s.observe(seconds)
+
+    def committed(self, size_bytes: int) -> None:
+        try:
+            self.commits += 1
+            self.written_bytes += size_bytes
+            self.commit_bytes.observe(size_bytes)
+            self.commit_messages.observe(self._commit_messages)
+        except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
+            _log.exception("a commit was not counted")
+        self._commit_messages = 0
+
+    def count_published(self, effect: Published) -> None:
+        """Messages were committed."""
+        try:
+            self._published(effect)
+        except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
+            _log.exception("a commit was not counted")
+
+    def _published(self, effect: Published) -> None:
+        record, topic, size_bytes = effect.record, effect.topic, effect.size_bytes
+        if not self._commit_messages:
+            self._commit_us = self._wall_us()
+            self.traffic.look_at_clock()
+        count = record.count
+        self._commit_messages += count
+        meter = self._of_topics.get(topic.id) or self.meter_of(topic)
+        meter.published += count
+        meter.published_bytes += size_bytes
+        self.traffic.add(topic.name, count)
+        waited_s = (self._commit_us - record.timestamp_us) / 1_000_000
+        publishes = count if type(record) is SingleMessages else 1
+        self.publish_s.observe(waited_s if waited_s > 0 else 0.0, publishes)
+        self.published += count
+        self.published_bytes += size_bytes
+
+    def refused(self, error: PenstockError) -> None:
+        self.refused_commits += 1
+        if isinstance(error, DiskFull):
+            self.space.note(error)
+
+    # Delivery.
+
+    def count_event(self, effect: Happened) -> None:
+        """Something happened to messages."""
+        try:
+            self._happened(effect)
+        except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
+            _log.exception("an event was not counted")
+
+    def _happened(self, effect: Happened) -> None:
+        event, topic = effect.event, effect.topic
+        place = _PLACES.get(event.kind)
+        if event.group is None:
+            return
+        if place is None:
+            if event.kind == EventKind.FORGOTTEN:
+                self._forget(topic, event.group)
+            return
+        meter = self._of_topics.get(topic.id) or self.meter_of(topic)
+        group = meter.groups.get(event.group) or self.group_of(meter, event.group)
+        group.counts[place] += event.count
+        self.totals[place] += event.count
+        if place == ACKED:
+            self._acked(effect.partition.messages, event, group)
+        elif event.attempt > 1 and place == DELIVERED:
+            group.counts[REDELIVERED] += event.count
+            self.totals[REDELIVERED] += event.count
+
+    def _acked(self, log: Log, event: Event, group: GroupMeter) -> None:
+        for time_us, messages, size_bytes in published(log, event.offset, event.last, event.offsets):
+            seconds = max(0, event.time_us - time_us) / 1_000_000
+            self.end_to_end_s.observe(seconds, messages)
+            group.end_to_end_s += seconds * messages
+            group.acked_bytes += size_bytes
+
+    def fetched(self, started_s: float) -> None:
+        """A consumer asked at that time, and got messages."""
+        self.fetch_s.observe(self._monotonic_s() - started_s)
+
+    def fell_due(self, now_us: int, due_us: list[int]) -> None:
+        """Delayed messages were made ready, which should have been at these times, ascending."""
+        self.due_lateness_s.observe_sorted([(now_us - time_us) / 1_000_000 for time_us in reversed(due_us)])
+
+    # Who has a meter of its own.
+
+    def meter_of(self, topic: Topic) -> TopicMeter:
+        """The meter of a topic: its own while there are places left."""
+        meter = self._of_topics.get(topic.id)
+        if meter is None:
+            meter = self.others
+            if self._named_topics < self.named_max and topic.name != OTHER:
+                self._named_topics += 1
+                meter = TopicMeter(topic.name)
+            self._of_topics[topic.id] = meter
+        return meter
+
+    def group_of(self, topic: TopicMeter, name: str) -> GroupMeter:
+        """The meter of a group: its own while there are places left, and its topic has one too."""
+        found = topic.groups.get(name)
+        if found is None:
+            if topic is self.others or self._named_groups >= self.named_max or name == OTHER:
+                return topic.others  # and nothing is kept for it
+            self._named_groups += 1
+            found = topic.groups[name] = GroupMeter(name)
+        return found
+
+    def limit(self, named_max: int, topics: Sequence[Topic]) -> None:
+        """Have so many topics, and groups, with meters of their own: the first of these, which are in their order."""
+        self.named_max = named_max
+        for topic in reversed(topics):
+            meter = self._of_topics.get(topic.id)
+            if meter is not None and meter is not self.others and self._named_topics > named_max:
+                self.others.published += meter.published
+                self.others.published_bytes += meter.published_bytes
+                for group in (*meter.groups.values(), meter.others):
+                    self.others.others.add(group)
+                self.topic_gone(topic)
+                self._of_topics[topic.id] = self.others
+        for topic in topics:
+            self.meter_of(topic)
+
+    def topic_gone(self, topic: Topic) -> None:
+        """A topic was deleted: its place is free."""
+        meter = self._of_topics.pop(topic.id, None)
+        if meter is not None and meter is not self.others:
+            self._named_topics -= 1
+            self._named_groups -= len(meter.groups)
+
+    def _forget(self, topic: Topic, group: str) -> None:
+        meter = self._of_topics.get(topic.id)
+        if meter is not None and meter.groups.pop(group, None) is not None:
+            self._named_groups -= 1

@@ -1,0 +1,1 @@
+"""What faces and ports ask of a shard, one feature a file."""

@@ -1,0 +1,422 @@
+"""What a consumer does, without waiting: both faces of it stand on this."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from penstock.delivery.group import Group, Outcome, Pick
+from penstock.delivery.leases import Lease
+from penstock.delivery.offsets import Offsets
+from penstock.journal import Commit
+from penstock.model.batch import select
+from penstock.model.bounds import shown
+from penstock.model.errors import BrokerClosed, InvalidArgument, LeaseLost, PenstockError
+from penstock.model.message import MessageId
+from penstock.model.names import check_group_name
+from penstock.model.options import duration, whole
+from penstock.model.schedules import check_open_topic
+from penstock.model.units import Duration, Time, due_time_us, parse_duration
+from penstock.segments.window import Rows
+from penstock.shard.dispatch.topic_delivery import Seat, TopicDelivery
+from penstock.shard.dispatch.waiting import Fetched, Seats
+from penstock.shard.operations.burying import bury
+from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen
+from penstock.shard.reading.contents import Unreadable
+
+if TYPE_CHECKING:
+    from penstock.shard.shard import Engine
+
+Act = Callable[[Group, Lease, Offsets, Outcome], None]
+_PREFETCH = 100
+
+Message = TypeVar("Message", bound=Delivered)
+
+
+class Consuming(Generic[Message]):
+    """One consumer: its seats in the groups of its topics, and what it may do there."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        message_class: type[Message],
+        owner: object,
+        topics: str | Sequence[str],
+        group: str,
+        *,
+        mode: str,
+        max_in_flight: int,
+        visibility_timeout: Duration | None,
+        session_timeout: Duration,
+        start: str | Time,
+        name: str | None,
+    ) -> None:
+        self._engine = engine
+        self._deliveries = engine.deliveries
+        self._class = message_class
+        self._owner = owner
+        names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
+        if not names or len({check_open_topic(name) for name in names}) < len(names):
+            raise InvalidArgument(f"{shown(topics)} is not a topic or a list of different topics")
+        if mode not in ("shared", "assigned"):
+            raise InvalidArgument(f"{shown(mode)} is not a mode: give 'shared' or 'assigned'")
+        check_group_name(group)
+        self.group = group
+        self.name = self._deliveries.new_consumer_name() if name is None else check_group_name(name, "consumer")
+        self.max_in_flight = whole(1, 1_000_000)(max_in_flight)
+        visibility_s = None if visibility_timeout is None else duration(0.001)(visibility_timeout)
+        session_s = duration(0.001)(session_timeout)
+        self.seats: Seats = []
+        self._by_topic: dict[str, tuple[TopicDelivery, Seat]] = {}
+        self.closed = False
+        try:
+            for topic in names:
+                delivery = self._deliveries.open_group(topic, group, start)
+                seat = Seat(self.name, group, mode, self.max_in_flight, visibility_s, session_s)
+                with engine.lock:
+                    delivery.join(seat, self._deliveries.now())
+                self.seats.append((delivery, seat))
+                self._by_topic[topic] = (delivery, seat)
+        except BaseException:
+            self.close()
+            raise
+
+    # Receiving.
+
+    def fetch(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
+        """Lease what is ready, in all partitions or in one, of as many topics as it takes; under the state lock."""
+        if self.closed:
+            raise BrokerClosed(f"the consumer {self.name!r} is closed")
+        return self._deliveries.fetch(self.seats, max_messages, visibility_s, partition)
+
+    def must_read_segments(self, found: Fetched) -> bool:
+        """Whether getting the content may take milliseconds."""
+        contents = self._deliveries.contents
+        for delivery, picks in found:
+            for pick in picks:
+                log = delivery.topic.partitions[pick.lease.partition].messages
+                if pick.offsets.min() < log.settled_end and not contents.has(log, pick.offsets):
+                    return True
+        return False
+
+    def messages(self, fetched: Fetched) -> list[Message]:
+        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest."""
+        found: list[Message] = []
+        for delivery, picks in fetched:
+            found += self._messages_of(delivery, picks)
+        return found
+
+    def _messages_of(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Message]:
+        """What one lease took from several lanes is read once, and then put in the order of the picks."""
+        whole: dict[Lease, Offsets] = {}
+        for pick in picks:
+            known = whole.get(pick.lease)
+            whole[pick.lease] = pick.offsets if known is None else known | pick.offsets
+        read = {lease: self._read(delivery, lease, offsets) for lease, offsets in whole.items()}
+        found: list[Message] = []
+        for pick in picks:
+            messages = read[pick.lease]
+            if len(pick.offsets) == len(whole[pick.lease]):
+                found += messages
+            elif messages and messages[-1].offset - messages[0].offset + 1 == len(messages):
+                first, last = messages[0].offset, messages[-1].offset
+                places = [offset - first for offset in pick.offsets.to_array() if first <= offset <= last]
+                found += select(messages, places)
+            else:
+                found += [message for message in messages if message.offset in pick.offsets]
+        return found
+
+    def _read(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Message]:
+        """The messages at these offsets; those that cannot be read fail."""
+        found: list[Message] = []
+        lease.owner = self._owner
+        for offsets, timestamps_us, batch in self.rows(delivery, lease, wanted):
+            count = len(offsets)
+            nothing = [None] * count
+            found += map(
+                self._class,
+                [delivery.topic.name] * count,
+                [lease.partition] * count,
+                offsets,
+                timestamps_us,
+                batch.values,
+                batch.keys or nothing,
+                batch.headers or nothing,
+                batch.priorities or [batch.priority] * count,
+                nothing if batch.deliver_at is None else [time_us or None for time_us in batch.deliver_at],
+                batch.dedupe_ids or nothing,
+                nothing if batch.expires_at is None else [time_us or None for time_us in batch.expires_at],
+                [lease] * count,
+            )
+        return found
+
+    def rows(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Rows]:
+        """The content at these offsets as columns; what cannot be read fails."""
+        unreadable: Unreadable = []
+        log = delivery.topic.partitions[lease.partition].messages
+        found = list(self._deliveries.contents.rows(log, wanted, unreadable))
+        for lost, error in unreadable:
+            self._fail_unreadable(delivery, lease, lost, f"it cannot be read: {error}")
+        return found
+
+    def _fail_unreadable(self, delivery: TopicDelivery, lease: Lease, offsets: Offsets, reason: str) -> None:
+        now = self._deliveries.now()
+        self.settle_leases(
+            delivery,
+            self._by_topic[delivery.topic.name][1],
+            [(lease, offsets)],
+            lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, reason, None, outcome),
+        )
+        if self._deliveries.dying:
+            bury(self._engine)
+
+    def give_back(self, found: Fetched) -> None:
+        """Whoever they were taken for has gone."""
+        now = self._deliveries.now()
+        for delivery, picks in found:
+            with contextlib.suppress(PenstockError):  # they are not held any more
+                self.settle_leases(
+                    delivery,
+                    self._by_topic[delivery.topic.name][1],
+                    [(pick.lease, pick.offsets) for pick in picks],
+                    lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome, "not received"),
+                )
+
+    def ahead(self, window: int) -> int:
+        """How many of `window` messages to hold ready: one while there are lanes, which must not be overtaken."""
+        lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
+        return min(self.max_in_flight, window if lanes <= 1 else min(window, 1))
+
+    def prefetch(self) -> int:
+        """How many messages to hold ready for a loop."""
+        return self.ahead(_PREFETCH)
+
+    def hold_ready(self, messages: list[Message]) -> None:
+        """Nobody has seen these yet: if their leases run out, it was no fault of theirs."""
+        for lease, some in self._by_lease(messages):
+            hold_unseen(lease, Offsets(map(_offset, some)))
+
+    def take_ready(self, buffer: deque[Message], wanted: int) -> list[Message]:
+        """Hand out some of what is held ready."""
+        found: list[Message] = []
+        while buffer and len(found) < wanted:
+            message = buffer.popleft()
+            if self.hand_out(message):
+                found.append(message)
+        return found
+
+    def hand_out(self, message: Message) -> bool:
+        """Somebody sees a message that was held ready: its time begins anew; whether it is still held."""
+        lease, offset = message.lease, message.offset
+        if lease.unseen is not None:
+            lease.unseen.discard(offset)
+        now_s = self._engine.clock.monotonic_s()
+        left_s = lease.deadline_of(offset) - now_s
+        if offset not in lease.messages or left_s <= 0:
+            return False
+        if left_s < 0.9 * lease.visibility_s:
+            delivery, seat = self._by_topic[message.topic]
+            with self._engine.lock:
+                desk = delivery.desks.get(seat.group)
+                if desk is not None:
+                    desk.group.leases.extend(lease, Offsets([offset]), now_s + lease.visibility_s)
+        return offset in lease.messages
+
+    def take(self, leased: Leased) -> None:
+        """Somebody far away sees messages that were held ready: their time begins anew."""
+        now_s = self._engine.clock.monotonic_s()
+        with self._engine.lock:
+            for topic, leases in leased.by_topic.items():
+                delivery, seat = self._by_topic[topic]
+                desk = delivery.desks.get(seat.group)
+                for lease, offsets in leases:
+                    if lease.unseen is not None:
+                        lease.unseen -= offsets
+                    if desk is not None and lease.deadline_s - now_s < 0.9 * lease.visibility_s:
+                        desk.group.leases.extend(lease, offsets, now_s + lease.visibility_s)
+
+    # Settling.
+
+    def ack(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
+        """They are done."""
+        now = self._deliveries.now()
+        return self._settle(messages, lambda group, lease, offsets, outcome: group.ack(now, lease, offsets, outcome))
+
+    def extend(self, messages: Iterable[Message] | Leased, seconds: Duration) -> tuple[Commit | None, LeaseLost | None]:
+        """They are needed for longer."""
+        now, wanted_s = self._deliveries.now(), parse_duration(seconds)
+        return self._settle(
+            messages, lambda group, lease, offsets, outcome: group.extend(now, lease, offsets, wanted_s, outcome)
+        )
+
+    def release(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
+        """They are given back."""
+        now = self._deliveries.now()
+        return self._settle(
+            messages, lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome)
+        )
+
+    def fail(
+        self, messages: Iterable[Message] | Leased, reason: str, delay: Duration | None
+    ) -> tuple[Commit | None, LeaseLost | None]:
+        """They could not be processed."""
+        now = self._deliveries.now()
+        delay_s = None if delay is None else (due_time_us(delay, None, now.wall_us) - now.wall_us) / 1_000_000
+        text = _check_reason(reason)
+        return self._settle(
+            messages,
+            lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, text, delay_s, outcome),
+            buries=True,
+        )
+
+    def kill(self, messages: Iterable[Message] | Leased, reason: str) -> tuple[Commit | None, LeaseLost | None]:
+        """They can never be processed."""
+        text = _check_reason(reason)
+        leased = self._leased(messages)
+        for topic in leased.by_topic:
+            if topic in self._by_topic:
+                self._by_topic[topic][0].check_mortal()
+        return self._settle(
+            leased, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome), buries=True
+        )
+
+    def find_leased(self, held: Iterable[tuple[str, int, int, Offsets]]) -> Leased:
+        """The leases of messages that are named by topic, partition, lease id and offsets."""
+        leased = Leased()
+        with self._engine.lock:
+            for topic, partition, lease_id, offsets in held:
+                known = self._by_topic.get(topic)
+                lease = None if known is None else known[0].find_lease(known[1], lease_id, partition, offsets)
+                leased.count += len(offsets)
+                if lease is None:
+                    leased.unknown += [MessageId(topic, partition, offset) for offset in offsets]
+                else:
+                    leased.by_topic.setdefault(topic, []).append((lease, offsets))
+        return leased
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages it holds."""
+        with self._engine.lock:
+            desks = ((delivery.desks.get(seat.group), seat.consumer) for delivery, seat in self.seats)
+            return sum(desk.group.leases.in_flight[consumer] for desk, consumer in desks if desk is not None)
+
+    def assignment(self) -> dict[str, list[int]]:
+        """The partitions of each topic that it gets messages from: all, where consumers share the work."""
+        found: dict[str, list[int]] = {}
+        with self._engine.lock:
+            for delivery, seat in self.seats:
+                desk = delivery.desks.get(seat.group)
+                assigned = None if desk is None else desk.assignment
+                owned = range(len(delivery.indexes)) if assigned is None else assigned.owned(seat.consumer)
+                found[delivery.topic.name] = sorted(owned)
+        return found
+
+    def heartbeat(self) -> None:
+        """It is alive."""
+        with self._engine.lock:
+            for delivery, seat in self.seats:
+                delivery.heartbeat(seat, self._deliveries.now())
+
+    def ack_one(self, message: Delivered) -> tuple[Commit | None, LeaseLost | None]:
+        """It is done: as `ack`, with nothing made that one message does not need."""
+        known = self._by_topic.get(message.topic)
+        with self._engine.lock:
+            self._deliveries.check_open()
+            acked = known is not None and known[0].ack_one(
+                known[1], message.lease, message.offset, self._deliveries.now()
+            )
+            commit = self._engine.journal.latest_commit()
+        return commit, None if acked else LeaseLost.of([message.id], 1)
+
+    def _settle(
+        self, messages: Iterable[Message] | Leased, act: Act, buries: bool = False
+    ) -> tuple[Commit | None, LeaseLost | None]:
+        leased = self._leased(messages)
+        lost = leased.unknown
+        with self._engine.lock:
+            self._deliveries.check_open()
+            for topic, leases in leased.by_topic.items():
+                known = self._by_topic.get(topic)
+                if known is None:
+                    refused = [(lease.partition, offsets) for lease, offsets in leases]
+                else:
+                    refused = known[0].settle(known[1], leases, self._deliveries.now(), act)
+                lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
+            commit = self._engine.journal.latest_commit()  # of these, and not of what others gather after them
+        if buries and self._deliveries.dying:
+            bury(self._engine)
+            if commit is not None and commit.failed:
+                commit.result()  # burying commits what was gathered before, or hears that it is refused
+            with self._engine.lock:
+                commit = self._engine.journal.latest_commit()
+        return commit, LeaseLost.of(lost, leased.count) if lost else None
+
+    def _leased(self, messages: Iterable[Message] | Leased) -> Leased:
+        if isinstance(messages, Leased):
+            return messages
+        rows = _rows(messages)
+        leased = Leased()
+        leased.count = len(rows)
+        for lease, some in self._by_lease(rows):
+            leased.by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
+        return leased
+
+    def settle_leases(
+        self, delivery: TopicDelivery, seat: Seat, leases: list[tuple[Lease, Offsets]], act: Act
+    ) -> list[tuple[int, Offsets]]:
+        """Do something to leased messages of a topic; those that are not leased by this consumer."""
+        with self._engine.lock:
+            self._deliveries.check_open()
+            return delivery.settle(seat, leases, self._deliveries.now(), act)
+
+    def _by_lease(self, messages: list[Message]) -> Iterable[tuple[Lease, list[Message]]]:
+        try:
+            leases = set(map(_lease, messages))
+        except AttributeError as error:
+            raise InvalidArgument("only messages that were received can be settled") from error
+        if len(leases) == 1:
+            return [(leases.pop(), messages)]
+        found: dict[Lease, list[Message]] = {}
+        for message in messages:
+            found.setdefault(message.lease, []).append(message)
+        return found.items()
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it cannot get messages any more, for a topic of it was deleted."""
+        return not all(self._deliveries.in_use.is_current(delivery) for delivery, _ in self.seats)
+
+    def close(self) -> Commit | None:
+        """Give back what is held, and leave."""
+        self.closed = True
+        if self._engine.closed:
+            return None
+        with self._engine.lock:
+            if self._engine.journal.frozen is None and not self._engine.closed:
+                for delivery, seat in self.seats:
+                    if self._deliveries.in_use.is_current(delivery):
+                        delivery.leave(seat, self._deliveries.now())
+            return self._engine.journal.latest_commit()
+
+
+def _rows(messages: Iterable[Message]) -> list[Message]:
+    if isinstance(messages, list):
+        return messages
+    try:
+        return list(messages)
+    except TypeError as error:
+        raise InvalidArgument(f"{shown(messages)} is not a list of messages") from error
+
+
+def _check_reason(reason: object) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise InvalidArgument(f"{shown(reason)} is not a reason: say in a few words what went wrong")
+    return reason[:1000].encode(errors="replace").decode()
+
+
+_offset = attrgetter("offset")
+_lease = attrgetter("lease")

@@ -1,0 +1,337 @@
+"""Dead letters: how people find them, send them back, or let them go.
+
+The events of a redrive are one commit: a crash leaves a message on one side or on the other, never on both and never
+on none. How messages get here is told in `burying`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.delivery.offsets import Offsets, written
+from penstock.log.partition_log import is_kept
+from penstock.log.topics import Catalog, Partition, Topic
+from penstock.model.batch import Batch
+from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
+from penstock.model.events import Event, EventKind
+from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, RedriveReport
+from penstock.model.message import MessageId, StoredMessage
+from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.pace import SleepingPace
+from penstock.model.schedules import check_open_topic
+from penstock.model.units import to_datetime
+from penstock.segments.window import Window
+from penstock.shard.interrupts import Uninterrupted
+from penstock.shard.operations.burying import AT_ONCE, BYTES_AT_ONCE, LINEAGE
+from penstock.shard.reading.log_reader import LogReader, LogSource
+
+if TYPE_CHECKING:
+    from penstock.shard.shard import Engine
+
+_CAUSES_MAX = 1000
+_decode_history = msgspec.json.Decoder(list[str]).decode
+
+
+# Looking.
+
+
+def dead_letters_topic(name: str) -> str:
+    """The topic of the dead letters of a topic; that itself is taken as it is."""
+    check_topic_name(name)
+    return name if name.endswith(DEAD_LETTERS) else name + DEAD_LETTERS
+
+
+def _find_topic(catalog: Catalog, name: str) -> Topic | None:
+    """The topic of the dead letters, if any message has died; there must be one of the two topics."""
+    found = catalog.by_name.get(dead_letters_topic(name))
+    return found if found is not None or not catalog.topic(name.removesuffix(DEAD_LETTERS)) else None
+
+
+def list_dead_letters(source: LogSource, topic_name: str, after: MessageId | None = None) -> Iterator[DeadLetter]:
+    """The dead letters of a topic that were neither redriven nor purged, oldest first, or those behind one of them."""
+    with source.lock:
+        topic = _find_topic(source.catalog, topic_name)
+        partitions = list(topic.partitions) if topic is not None else []
+    first, start = (after.partition, after.offset + 1) if after is not None else (0, 0)
+    windows = {number: Window(start if number == first else 0) for number in range(first, len(partitions))}
+    yield from _letters(source, partitions, windows)
+
+
+def _letters(source: LogSource, partitions: list[Partition], windows: Mapping[int, Window]) -> Iterator[DeadLetter]:
+    """Those of some windows, by partition, that were not withdrawn."""
+    for number, window in windows.items():
+        partition = partitions[number]
+        for message in LogReader(source, partition.messages).messages(window):
+            if partition.state is None or message.offset not in partition.state.withdrawn:
+                yield _to_letter(message)
+
+
+def find_dead_letter(engine: Engine, identity: MessageId) -> DeadLetter:
+    """One dead letter by its id."""
+    with engine.lock:
+        topic = engine.topic(identity.topic)
+        if not identity.topic.endswith(DEAD_LETTERS) or identity.partition >= len(topic.partitions):
+            raise MessageNotFound(f"there is no dead letter {identity}")
+        partitions = list(topic.partitions)
+    partition = partitions[identity.partition]
+    window = Window(identity.offset, identity.offset + 1)
+    for letter in _letters(engine, partitions, {identity.partition: window}):
+        return letter
+    raise MessageNotFound(f"there is no dead letter {identity}: {_what_became_of_it(engine, partition, identity)}")
+
+
+def _what_became_of_it(engine: Engine, partition: Partition, identity: MessageId) -> str:
+    """Why a letter is not among the others any more."""
+    reader = LogReader(engine, partition.messages)
+    message = next(reader.messages(Window(identity.offset, identity.offset + 1)), None)
+    if message is None or partition.events is None:
+        return "it was redriven or purged, or never was"
+    for event in LogReader(engine, partition.events).events_about(identity.offset):
+        if event.kind == EventKind.PURGED:
+            return "it was purged"
+        if event.kind == EventKind.REDRIVEN:
+            return f"it was redriven to {event.detail or _to_letter(message).origin}"
+    return "it was redriven or purged"
+
+
+def _to_letter(message: StoredMessage) -> DeadLetter:
+    headers = message.headers or {}
+    lineage = {name[len(LINEAGE) :]: text for name, text in headers.items() if name.startswith(LINEAGE)}
+    own = {name: text for name, text in headers.items() if not name.startswith(LINEAGE)}
+    try:
+        return DeadLetter(
+            message.id,
+            _origin(message.topic, lineage["origin"]),
+            lineage["group"],
+            lineage["cause"],
+            lineage["consumer"] or None,
+            int(lineage["deliveries"]),
+            int(lineage["failures"]),
+            to_datetime(int(lineage["died-at"])),
+            to_datetime(int(lineage["published-at"])),
+            message.value,
+            message.key,
+            own or None,
+            message.priority,
+            _decode_history(lineage["history"]),
+        )
+    except (KeyError, ValueError, OverflowError):  # somebody published it there by hand
+        home = MessageId(message.topic.removesuffix(DEAD_LETTERS), message.partition, message.offset)
+        return DeadLetter(
+            message.id, home, "", "published by hand", None, 0, 0, message.timestamp, message.timestamp,
+            message.value, message.key, own or None, message.priority, [],
+        )  # fmt: skip
+
+
+def _origin(topic: str, text: str) -> MessageId:
+    """Where a dead letter comes from: the topic that these are the dead letters of, and no other one."""
+    origin = MessageId.parse(text)
+    if origin.topic + DEAD_LETTERS != topic:
+        raise InvalidArgument(f"{topic} is not where messages of {origin.topic} die")
+    return origin
+
+
+def count_causes(engine: Engine, topic_name: str, letters_max: int, bytes_max: int) -> CauseReport:
+    """Why messages died, by cause and group, the most frequent first; of so many letters or bytes at most."""
+    found: dict[tuple[str, str], DeadLetterCause] = {}
+    report = CauseReport([])
+    for letter in list_dead_letters(engine, topic_name):
+        if report.total >= letters_max or bytes_max <= 0:
+            report.complete = False
+            break
+        bytes_max -= len(letter.value)
+        report.total += 1
+        died_at = letter.died_at
+        known = found.get((letter.cause, letter.group))
+        if known is None:
+            found[letter.cause, letter.group] = DeadLetterCause(letter.cause, letter.group, 1, died_at, died_at)
+        else:
+            known.add(died_at)
+    causes = sorted(found.values(), key=lambda cause: (-cause.count, cause.cause, cause.group))
+    report.causes = causes[:_CAUSES_MAX]
+    report.complete = report.complete and len(causes) <= _CAUSES_MAX
+    return report
+
+
+# Sending back, and letting go.
+
+
+def _windows_of(named: ByName, ends: list[int]) -> dict[int, Window]:
+    """Where the letters lie, by partition, before these ends: no others are looked at but those between them."""
+    offsets: dict[int, list[int]] = {}
+    for identity in named.ids:
+        if identity.partition < len(ends) and identity.offset < ends[identity.partition]:
+            offsets.setdefault(identity.partition, []).append(identity.offset)
+    return {number: Window(min(some), max(some) + 1) for number, some in sorted(offsets.items())}
+
+
+def redrive(
+    engine: Engine,
+    topic_name: str,
+    chosen: Callable[[DeadLetter], bool] | None,
+    to: str | None,
+    rate: float | None,
+    dry_run: bool,
+    progress: Callable[[int], object] | None = None,
+) -> RedriveReport:
+    """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle."""
+    report = RedriveReport(dry_run=dry_run)
+    letters_topic = dead_letters_topic(topic_name)
+    if letters_topic == check_open_topic(letters_topic.removesuffix(DEAD_LETTERS) if to is None else to):
+        raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
+    pace = SleepingPace(None if dry_run else rate, engine.clock)
+    # What dies again meanwhile comes behind this end: one call does not go round in circles.
+    for letters in _in_steps(_until_now(engine, topic_name, chosen), chosen, pace.at_once(AT_ONCE)):
+        pace.keep(report.selected)
+        report.selected += len(letters)
+        if not dry_run:
+            with Uninterrupted():
+                _redrive_some(engine, letters, to, report)
+        if progress is not None:
+            progress(len(letters))
+    return report
+
+
+def purge(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
+    """Let dead letters go for good; how many."""
+    gone = 0
+    for some in _in_steps(_until_now(engine, topic_name, chosen), chosen, AT_ONCE):
+        with Uninterrupted():
+            gone += _purge_some(engine, some)
+    return gone
+
+
+def _in_steps(
+    letters: Iterable[DeadLetter], chosen: Callable[[DeadLetter], bool] | None, at_once: int
+) -> Iterator[list[DeadLetter]]:
+    """The chosen ones, so many or so many bytes at once."""
+    waiting: list[DeadLetter] = []
+    size_bytes = 0
+    for letter in letters:
+        if chosen is None or chosen(letter):
+            waiting.append(letter)
+            size_bytes += len(letter.value)
+        if len(waiting) >= at_once or size_bytes >= BYTES_AT_ONCE:
+            yield waiting
+            waiting, size_bytes = [], 0
+    if waiting:
+        yield waiting
+
+
+def _until_now(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> Iterator[DeadLetter]:
+    """Those that may be chosen, of what is there by now."""
+    with engine.lock:
+        topic = _find_topic(engine.catalog, topic_name)
+        partitions = list(topic.partitions) if topic is not None else []
+        ends = [partition.messages.committed_end for partition in partitions]
+    if isinstance(chosen, ByName):
+        windows = _windows_of(chosen, ends)
+    else:
+        windows = {number: Window(0, end) for number, end in enumerate(ends)}
+    yield from _letters(engine, partitions, windows)
+
+
+def _purge_some(engine: Engine, letters: list[DeadLetter]) -> int:
+    with engine.deliveries.redriving:
+        with engine.lock:
+            topic, kept = _still_there(engine, letters)
+            commit = engine.log_events(topic, _withdraw(engine, EventKind.PURGED, kept)) if kept else None
+        if commit is not None:
+            engine.journal.wait(commit)
+    return len(kept)
+
+
+def _redrive_some(engine: Engine, letters: list[DeadLetter], to: str | None, report: RedriveReport) -> None:
+    now_us = engine.clock.wall_us()
+    with engine.deliveries.redriving:
+        with engine.lock:
+            topic, kept = _still_there(engine, letters)
+            report.skipped += len(letters) - len(kept)
+            if not kept:
+                return
+            back: dict[tuple[Topic, int, str], list[int]] = {}
+            copies: dict[str, list[DeadLetter]] = {}
+            for letter in kept:
+                home, is_dead = _home(engine, letter) if to is None else (None, True)
+                if not is_dead:
+                    report.skipped += 1  # its group was moved back over it, and has it again
+                elif home is not None:
+                    back.setdefault((home, letter.origin.partition, letter.group), []).append(letter.origin.offset)
+                else:
+                    copies.setdefault(to or letter.origin.topic, []).append(letter)
+            went: dict[MessageId, MessageId] = {}
+            for name, some in copies.items():
+                ids, _ = engine.append_internal(name, _copies(some), now_us)
+                went.update(zip((letter.id for letter in some), ids, strict=True))
+            for (home, partition, group), offsets in back.items():
+                first, count, others = written(Offsets(offsets))
+                event = Event(EventKind.REDRIVEN, now_us, first, count, group, offsets=others)
+                engine.log_events(home, [(partition, event)])
+            for letter in itertools.chain.from_iterable(copies.values()):
+                _tell_origin(engine, letter, went[letter.id], now_us)
+            commit = engine.log_events(topic, _withdraw(engine, EventKind.REDRIVEN, kept, went))
+        engine.journal.wait(commit)
+    report.copied += sum(map(len, copies.values()))
+    report.redriven += sum(map(len, back.values()))
+
+
+def _still_there(engine: Engine, letters: list[DeadLetter]) -> tuple[Topic, list[DeadLetter]]:
+    topic = engine.topic(letters[0].id.topic)
+    states = [partition.delivery_state() for partition in topic.partitions]
+    return topic, [letter for letter in letters if letter.id.offset not in states[letter.id.partition].withdrawn]
+
+
+def _tell_origin(engine: Engine, letter: DeadLetter, copy: MessageId, now_us: int) -> None:
+    """Note in the log of the original where the copy went; the original itself stays as it is."""
+    topic, origin = engine.catalog.by_name.get(letter.origin.topic), letter.origin
+    if topic is None or topic.deleting or not letter.group or origin.partition >= len(topic.partitions):
+        return
+    if origin.offset < topic.partitions[origin.partition].messages.committed_end:
+        event = Event(EventKind.REDRIVEN, now_us, origin.offset, 0, letter.group, detail=str(copy))
+        engine.log_events(topic, [(origin.partition, event)])
+
+
+def _withdraw(
+    engine: Engine, kind: EventKind, letters: Iterable[DeadLetter], went: Mapping[MessageId, MessageId] | None = None
+) -> Iterator[tuple[int, Event]]:
+    """The events by which letters go, with where their copies went."""
+    by_partition: dict[int, list[int]] = {}
+    for letter in letters:
+        copy = None if went is None else went.get(letter.id)
+        if copy is None:
+            by_partition.setdefault(letter.id.partition, []).append(letter.id.offset)
+        else:
+            event = Event(kind, engine.clock.wall_us(), letter.id.offset, 1, detail=str(copy))
+            yield letter.id.partition, event
+    for partition, offsets in by_partition.items():
+        first, count, others = written(Offsets(offsets))
+        yield partition, Event(kind, engine.clock.wall_us(), first, count, offsets=others)
+
+
+def _home(engine: Engine, letter: DeadLetter) -> tuple[Topic | None, bool]:
+    """The topic in which the original lies, if it does, and whether it is (still) dead to its group."""
+    topic = engine.catalog.by_name.get(letter.origin.topic)
+    if topic is None or topic.deleting or letter.origin.partition >= len(topic.partitions):
+        return None, True
+    partition = topic.partitions[letter.origin.partition]
+    progress = None if partition.state is None else partition.state.groups.get(letter.group)
+    if progress is None or not is_kept(partition.messages, letter.origin.offset):
+        return None, True
+    desk = engine.deliveries.in_use.groups(topic).get(letter.group)
+    if desk is not None and desk.group.claims[letter.origin.partition].paused:
+        raise GroupInUse(f"the group {letter.group!r} of {topic.name} is being moved: redrive again when it is done")
+    return topic, letter.origin.offset in progress.dead
+
+
+def _copies(letters: list[DeadLetter]) -> Batch:
+    origin = LINEAGE + "origin"
+    return Batch(
+        [letter.value for letter in letters],
+        keys=[letter.key for letter in letters],
+        headers=[{**(letter.headers or {}), origin: str(letter.origin)} for letter in letters],
+        priorities=bytes(letter.priority for letter in letters),
+    )

@@ -1,0 +1,204 @@
+"""Groups as people see them: list, show, move; and those that only show how far a reader is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.delivery.standing import Standing
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Topic
+from penstock.model.bounds import shown
+from penstock.model.errors import InvalidArgument
+from penstock.model.info import GroupInfo, MemberInfo
+from penstock.model.names import check_group_name
+from penstock.model.units import Time, parse_digits, parse_time_us
+from penstock.segments.window import Window
+from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.routing import check_partition
+
+if TYPE_CHECKING:
+    from penstock.shard.dispatch.topic_delivery import GroupDesk
+    from penstock.shard.shard import Engine
+
+
+def list_groups(engine: Engine, topic_name: str | None) -> list[tuple[str, str]]:
+    """The topics and names of all groups, or of those of one topic."""
+    with engine.lock:
+        topics = [engine.topic(topic_name)] if topic_name is not None else list(engine.catalog.by_name.values())
+        return sorted((topic.name, name) for topic in topics for name in group_names(topic))
+
+
+def show_group(engine: Engine, topic_name: str, name: str) -> GroupInfo:
+    """Everything about one group, at one instant."""
+    with engine.lock:
+        topic = engine.topic(topic_name)
+        is_checkpoint = engine.deliveries.settings_of(topic, name).checkpoint
+        standing = standing_of(topic, name, None) if is_checkpoint else None
+        info = None if standing is None else group_info(topic, name, standing, None)
+    if standing is None or info is None:
+        delivery = engine.deliveries.find_group(topic_name, name)
+        with engine.lock:
+            delivery.tick(engine.deliveries.now())
+            topic, desk = delivery.topic, delivery.desk(name)
+            standing = standing_of(topic, name, desk)
+            info = group_info(topic, name, standing, desk)
+    return replace(info, oldest_unacked_s=_oldest_age_s(engine, topic, standing))
+
+
+def seek_group(engine: Engine, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
+    """Move a group to an offset, a time, or to the beginning or the end."""
+    delivery = engine.deliveries.find_group(topic_name, name)
+    topic = delivery.topic
+    if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(topic.partitions)):
+        raise InvalidArgument(
+            f"{topic_name} has no partition {shown(partition)}: it has 0 to {len(topic.partitions) - 1}"
+        )
+    chosen = range(len(topic.partitions)) if partition is None else [partition]
+    engine.deliveries.seek(topic_name, name, {number: _target(engine, topic, number, to) for number in chosen})
+
+
+def place_group(engine: Engine, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
+    """Have a group stand at these offsets, in one commit: everything before is done, everything else is to be done.
+
+    Where there is no such group, it is made as one that shows how far a reader is that keeps its own position.
+    """
+    wanted = positions_of(positions)
+    with engine.lock:
+        topic = engine.topic(topic_name)
+        known = topic.partitions[0].delivery_state().groups.get(name)
+        for number, offset in wanted.items():
+            check_partition(topic_name, len(topic.partitions), number)
+            log = topic.partitions[number].messages
+            first, end = first_offset(log), log.committed_end
+            if known is not None and not known.settings.checkpoint and not first <= offset <= end:
+                raise InvalidArgument(f"offset {offset} is not in {topic_name}/{number}: it holds {first} to {end}")
+    if known is None or known.settings.checkpoint:
+        checkpoint_group(engine, topic_name, name, wanted)
+    elif wanted:
+        engine.deliveries.seek(topic_name, name, wanted)
+
+
+def checkpoint_group(engine: Engine, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
+    """Note how far a reader is that keeps its own position, so that its lag is seen; its group is made if it is new."""
+    check_group_name(name)
+    wanted = positions_of(positions)
+    with engine.lock:
+        topic = engine.topic(topic_name)
+        is_new = name not in topic.partitions[0].delivery_state().groups
+        for number, offset in wanted.items():
+            check_partition(topic_name, len(topic.partitions), number)
+            end = topic.partitions[number].messages.committed_end
+            if offset > end:
+                raise InvalidArgument(f"offset {offset} is not in {topic_name}/{number}: give 0 to {end}, its end")
+    if is_new:
+        engine.deliveries.create_checkpoint(topic, name, wanted)
+    engine.deliveries.move_checkpoint(topic, name, wanted)
+
+
+def positions_of(positions: object) -> dict[int, int]:
+    """Offsets by partition; the partitions may be written as text, as in JSON."""
+    if not isinstance(positions, Mapping):
+        raise InvalidArgument(
+            f"{shown(positions)} is not a mapping of partitions to offsets, such as {{0: 1500, 1: 1498}}"
+        )
+    found: dict[int, int] = {}
+    for partition, offset in positions.items():
+        number = parse_digits(partition) if isinstance(partition, str) else partition
+        number = partition if number is None else number
+        for value, what in ((number, "a partition"), (offset, "an offset")):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InvalidArgument(f"{shown(value)} is not {what}: they are whole numbers from 0")
+        found[number] = offset
+    return found
+
+
+def _target(engine: Engine, topic: Topic, number: int, to: str | int | Time) -> int:
+    log = topic.partitions[number].messages
+    with engine.lock:
+        first, end = first_offset(log), log.committed_end
+    if to == "earliest":
+        return first
+    if to == "latest":
+        return end
+    if isinstance(to, int) and not isinstance(to, bool):
+        if not first <= to <= end:
+            raise InvalidArgument(f"offset {to} is not in {topic.name}/{number}: it holds {first} to {end}")
+        return to
+    try:
+        time_us = parse_time_us(to)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{shown(to)} is not a position: give an offset, a point in time, 'earliest' or 'latest'"
+        ) from error
+    return max(first, LogReader(engine, log).first_at(time_us))
+
+
+def group_names(topic: Topic) -> set[str]:
+    """The groups of a topic, in use or not; under the state lock."""
+    return {name for partition in topic.partitions if partition.state is not None for name in partition.state.groups}
+
+
+def standing_of(topic: Topic, name: str, desk: GroupDesk | None) -> Standing:
+    """How far a group is in all partitions of a topic that know it, in use (at a desk) or not; under the state lock."""
+    standing, positions, lags = Standing(), [], []
+    for number, partition in enumerate(topic.partitions):
+        progress = None if partition.state is None else partition.state.groups.get(name)
+        if progress is not None:
+            claims = None if desk is None else desk.group.claims[number]
+            positions.append(progress.floor)
+            lags.append(standing.add(partition.messages.committed_end, progress, claims))
+    standing.positions, standing.lags = tuple(positions), tuple(lags)
+    return standing
+
+
+def group_info(
+    topic: Topic, name: str, standing: Standing, desk: GroupDesk | None, oldest_unacked_s: float | None = None
+) -> GroupInfo:
+    """A group as people see it, under the state lock; where it is not indexed, `ready` has what is delayed too."""
+    return GroupInfo(
+        topic=topic.name,
+        name=name,
+        published=standing.published,
+        acked=standing.acked,
+        ready=standing.ready + standing.unsorted,
+        leased=standing.leased,
+        delayed=standing.delayed,
+        retrying=standing.retrying,
+        dead=standing.dead,
+        lapsed=standing.lapsed,
+        withdrawn=standing.withdrawn,
+        skipped=standing.skipped,
+        lost=standing.lost,
+        lag=standing.lag,
+        oldest_unacked_s=oldest_unacked_s,
+        positions=standing.positions,
+        members=() if desk is None else members_of(desk),
+        kind=standing.kind,
+    )
+
+
+def members_of(desk: GroupDesk) -> tuple[MemberInfo, ...]:
+    """The consumers of a group that is in use; under the state lock."""
+    in_flight, assignment = desk.group.leases.in_flight, desk.assignment
+    return tuple(
+        MemberInfo(
+            seat.consumer,
+            seat.mode,
+            in_flight[seat.consumer],
+            () if assignment is None else tuple(sorted(assignment.owned(seat.consumer))),
+        )
+        for seat in desk.seats.values()
+    )
+
+
+def _oldest_age_s(engine: Engine, topic: Topic, standing: Standing) -> float | None:
+    """The age of the oldest message that is not done, read from the log."""
+    oldest: list[int] = []
+    for partition, floor, lag in zip(topic.partitions, standing.positions, standing.lags, strict=True):
+        if lag:
+            reader = LogReader(engine, partition.messages, include_deleted=True)
+            found = next(reader.messages(Window(floor, floor + 1)), None)
+            oldest += [] if found is None else [found.timestamp_us]
+    return max(0, engine.clock.wall_us() - min(oldest)) / 1_000_000 if oldest else None

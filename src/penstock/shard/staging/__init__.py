@@ -1,0 +1,1 @@
+"""Messages that wait, seen by nobody, to be published together, exactly once."""

@@ -1,0 +1,375 @@
+"""Stages: where messages are handed in by many, in parts, and wait, seen by nobody, until they are published together.
+
+A stage takes batches (`stage_many`, written but not synced), is sealed (then it is on disk, and takes no more), and is
+published or dropped. What was not sealed when the broker stopped is lost as a whole, and says so: whoever had staged
+there would otherwise go on with a part of it. What is in the files: `stage_files`; publishing: `staged_publishing`.
+
+One lock guards everything here, and is held for memory work and for writes into the page cache, never for a sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.model.bounds import shown
+from penstock.model.errors import (
+    BrokerClosed,
+    DiskFull,
+    InvalidArgument,
+    Overloaded,
+    PenstockError,
+    StageNotFound,
+    StorageFailed,
+)
+from penstock.model.intake import Intake, check_messages, is_text
+from penstock.model.message import Message
+from penstock.model.names import STAGE_NAME, check_stage_name
+from penstock.shard.core import Core
+from penstock.shard.publishing import Publishing
+from penstock.shard.staging.stage_files import (
+    DIRECTORY,
+    FIRST,
+    HEADER,
+    OPEN,
+    SEALED,
+    SealedFile,
+    encode_record,
+    encode_seal,
+    name_of,
+    new_file,
+    path_of,
+)
+from penstock.storage import File
+from penstock.storage.refusals import lacks_descriptors, refusal_of, told_as_refusals
+
+STAGES_MAX = 10_000
+_HANDLES_MAX = 64
+_WRITERS_MAX = 1000  # of one stage
+_WRITER_BYTES_MAX = 64
+_STALE_S = 86_400.0
+
+
+class Stage:
+    """What is known of one stage."""
+
+    __slots__ = ("claimed", "end", "file", "lost", "messages", "name", "sealed", "sealing", "touched_s", "writers")
+
+    def __init__(self, name: str, file: str, touched_s: float) -> None:
+        self.name = name
+        self.file = file
+        self.touched_s = touched_s
+        self.end = FIRST
+        self.messages = 0
+        self.sealing = False
+        self.sealed = False
+        self.claimed = False  # it is being published
+        self.lost = ""  # why nothing can be done with it but to drop it
+        self.writers: dict[str, int] = {}  # how many requests of each were done
+
+    def check_kept(self) -> None:
+        """Raise if what was staged is not there any more."""
+        if self.lost:
+            raise StageNotFound(f"the stage {self.name!r} is lost: {self.lost}; drop it, and stage under another name")
+
+
+class Staging:
+    """The stages of a broker."""
+
+    def __init__(self, core: Core, publishing: Publishing) -> None:
+        self._core, self._publishing = core, publishing
+        self._changed = threading.Condition()
+        self._stages: dict[str, Stage] = {}
+        self._handles: OrderedDict[str, File] = OrderedDict()  # of stages that are being filled, last used last
+        self._under_way = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def _find_stages(self, claimed: set[str], published: set[str]) -> None:
+        """Take in what the broker before left, of which some is to be published, and some was."""
+        now_s = self._core.clock.monotonic_s()
+        for entry in self._core.storage.list(DIRECTORY):
+            file, dot, ending = entry.rpartition(".")
+            name = name_of(file)
+            if dot + ending not in (OPEN, SEALED) or not STAGE_NAME.fullmatch(name) or file in published:
+                continue
+            stage = Stage(name, file, now_s)
+            stage.sealed, stage.messages, stage.claimed = ending == SEALED[1:], -1, file in claimed
+            other = self._stages.get(name)
+            if not stage.sealed:
+                stage.lost = "it was not sealed when the broker stopped"
+            elif other is not None:  # one that could not be removed
+                stage.lost = "there are two of this name"
+            if other is None or not other.claimed:
+                self._stages[name] = stage
+
+    # Filling.
+
+    def stage_many(self, name: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
+        """Add a batch to a stage, which is made if it is new; how many messages."""
+        now_us = self._core.clock.wall_us()
+        return self.stage_intake(name, topic, check_messages(messages, self._core.config, now_us), now_us)
+
+    def stage_intake(
+        self, name: str, topic: str, intake: Intake, now_us: int, writer: str | None = None, number: int = 0
+    ) -> int:
+        """Add a batch that was checked; one that a writer numbers is added once, however often it comes."""
+        check_stage_name(name)
+        if writer is not None and not (is_text(writer, _WRITER_BYTES_MAX) and 0 <= number < 1 << 63):
+            raise InvalidArgument(f"a writer is text of 1 to {_WRITER_BYTES_MAX} bytes, and counts from 0")
+        if intake.batch.producer is not None:
+            raise InvalidArgument("what is staged gets its producer and sequence when it is published")
+        count = len(intake.batch)
+        if writer is not None and self._was_done(name, writer, number):
+            return count  # before anything can be said against it: it is there
+        self._publishing.check_to_stage(topic, intake, now_us)
+        if not count and writer is None:
+            return 0
+        buffers = encode_record(topic, intake) if count else []
+        with self._changed:
+            stage = self._stage_to_fill(name)
+            if writer is not None and stage.writers.get(writer, 0) > number:
+                return count
+            if buffers:
+                stage.end = self._write(stage, buffers)
+            stage.messages += count
+            if writer is not None:
+                stage.writers[writer] = number + 1
+        return count
+
+    def _was_done(self, name: str, writer: str, number: int) -> bool:
+        """Whether a request is a repeated one; raises if one before it is missing."""
+        with self._changed:
+            self._check_open()
+            stage = self._stages.get(name)
+            if stage is not None:
+                stage.check_kept()
+            done = 0 if stage is None else stage.writers.get(writer, 0)
+            if number > done:
+                raise StageNotFound(
+                    f"the stage {name!r} has {done} requests of this writer, and this is the one behind {number}: what "
+                    "was staged before is not there any more; stage it again under another name"
+                )
+            if stage is not None and writer not in stage.writers and len(stage.writers) >= _WRITERS_MAX:
+                raise Overloaded(f"the stage {shown(name)} has {_WRITERS_MAX} writers already")
+            return number < done
+
+    def _stage_to_fill(self, name: str) -> Stage:
+        self._check_open()
+        stage = self._stages.get(name) or self._new_stage(name)
+        stage.check_kept()
+        if stage.sealed or stage.sealing:
+            raise InvalidArgument(f"the stage {shown(name)} is sealed: it takes no more")
+        stage.touched_s = self._core.clock.monotonic_s()
+        return stage
+
+    def _new_stage(self, name: str) -> Stage:
+        if len(self._stages) >= STAGES_MAX:
+            raise Overloaded(f"there are {STAGES_MAX:,} stages already: publish or drop some first")
+        clock = self._core.clock
+        stage = Stage(name, new_file(name, clock.random_bytes(8)), clock.monotonic_s())
+        try:
+            handle = self._core.storage.create(path_of(stage.file, OPEN))
+            self._keep_open(stage, handle)
+            handle.write(0, [HEADER])
+        except OSError as error:
+            self._close_handle(stage)
+            with contextlib.suppress(OSError):
+                self._core.storage.remove(path_of(stage.file, OPEN))
+            raise self._failure(error, f"the stage {name!r} could not be made") from error
+        self._stages[name] = stage
+        return stage
+
+    def _write(self, stage: Stage, buffers: list[bytes]) -> int:
+        """Write behind what is there; the new end. A refusal leaves the stage as it was, anything else loses it."""
+        unchanged = f"nothing was added to the stage {stage.name!r}"
+        try:
+            handle = self._handles.get(stage.file)
+            if handle is None:
+                with told_as_refusals(unchanged):
+                    handle = self._core.storage.open(path_of(stage.file, OPEN))
+            self._keep_open(stage, handle)
+            try:
+                return handle.write(stage.end, buffers)
+            except OSError as error:
+                if refusal_of(error, unchanged) is None:
+                    raise
+                handle.truncate(stage.end)
+                raise self._failure(error, unchanged) from error
+        except OSError as error:
+            stage.lost = f"the disk failed ({error})"
+            raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
+
+    def _failure(self, error: OSError, what: str) -> PenstockError:
+        """What a disk did not do, as callers get it."""
+        refusal = refusal_of(error, what)
+        if isinstance(refusal, DiskFull):
+            self._core.meters.space.note(refusal)
+        return refusal or StorageFailed(f"the disk failed ({error}): {what}")
+
+    def _keep_open(self, stage: Stage, handle: File) -> None:
+        self._handles[stage.file] = handle
+        self._handles.move_to_end(stage.file)
+        if len(self._handles) > _HANDLES_MAX:
+            self._handles.popitem(last=False)[1].close()
+
+    def _close_handle(self, stage: Stage) -> None:
+        handle = self._handles.pop(stage.file, None)
+        if handle is not None:
+            handle.close()
+
+    # Sealing.
+
+    def seal_stage(self, name: str, staged: int = 0) -> int:
+        """Put everything that was staged on disk; how many messages. Raises if there are fewer than `staged`."""
+        check_stage_name(name)
+        with self._operation():
+            with self._changed:
+                stage = self._stages.get(name)
+                if stage is None and staged:
+                    raise StageNotFound(f"there is no stage {shown(name)} any more: stage again under another name")
+                stage = stage or self._new_stage(name)
+                while stage.sealing:
+                    self._changed.wait()
+                stage.check_kept()
+                stage.touched_s = self._core.clock.monotonic_s()
+                handle = None if stage.sealed else self._begin_seal(stage, staged)
+            if handle is not None:
+                self._seal(stage, handle)
+            return self._count(stage, staged)
+
+    def _begin_seal(self, stage: Stage, staged: int) -> File:
+        """Let nothing more in; the file, which is to be synced."""
+        if stage.messages < staged:
+            stage.lost = f"it has {stage.messages} of {staged} messages"
+            stage.check_kept()
+        self._write(stage, encode_seal(stage.messages, stage.end))
+        stage.sealing = True
+        return self._handles.pop(stage.file)
+
+    def _seal(self, stage: Stage, handle: File) -> None:
+        sealed = False
+        try:
+            try:
+                handle.sync()
+            finally:
+                handle.close()
+            self._name_sealed(stage)
+            sealed = True
+        except OSError as error:
+            stage.lost = f"the disk failed ({error})"
+            raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
+        finally:
+            with self._changed:
+                stage.sealed, stage.sealing = sealed, False
+                self._changed.notify_all()
+
+    def _name_sealed(self, stage: Stage) -> None:
+        """Give the file the name that says that it is complete; with no descriptor to sync that, the old one again."""
+        storage, old, new = self._core.storage, path_of(stage.file, OPEN), path_of(stage.file, SEALED)
+        storage.rename(old, new)
+        try:
+            storage.sync_directory(DIRECTORY)
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+            storage.rename(new, old)
+            raise self._failure(error, f"the stage {stage.name!r} was not sealed; seal it again later") from error
+
+    def _count(self, stage: Stage, staged: int) -> int:
+        if stage.messages < 0:  # the broker before sealed it
+            with SealedFile(self._core.storage, stage.file) as sealed:
+                stage.messages = sealed.messages
+        if stage.messages < staged:
+            raise StageNotFound(f"the stage {stage.name!r} was sealed with {stage.messages} messages, without the rest")
+        return stage.messages
+
+    # Dropping.
+
+    def drop_staged(self, names: Sequence[str]) -> None:
+        """Forget stages, if they are there and are not being published."""
+        checked = check_stage_names(names)
+        with self._operation():
+            self._drop(checked)
+
+    def _drop(self, names: Iterable[str]) -> None:
+        files: list[str] = []
+        with self._changed:
+            for name in names:
+                stage = self._stages.get(name)
+                if stage is None:
+                    continue
+                while stage.sealing:
+                    self._changed.wait()
+                if not stage.claimed and self._stages.get(name) is stage:
+                    self._close_handle(stage)
+                    del self._stages[name]
+                    files.append(stage.file)
+        try:
+            self._remove(files)
+        except OSError as error:
+            raise self._failure(error, "stages could not be removed, and will be there after a restart") from error
+
+    def _remove(self, files: Iterable[str]) -> None:
+        """Remove files for good: one that came back after a power cut might be taken for a later one of its name."""
+        removed = False
+        for file in files:
+            for ending in (OPEN, SEALED):
+                self._core.storage.remove(path_of(file, ending))
+            removed = True
+        if removed:
+            self._core.storage.sync_directory(DIRECTORY)
+
+    def drop_stale(self) -> int:
+        """Drop stages that nobody touched for a day; how many."""
+        limit_s = self._core.clock.monotonic_s() - _STALE_S
+        with self._changed:
+            stale = [stage.name for stage in self._stages.values() if stage.touched_s < limit_s and not stage.claimed]
+        self._drop(stale)
+        return len(stale)
+
+    # Beginning and end.
+
+    def _check_open(self) -> None:
+        if self._closed or self._core.closed:
+            raise BrokerClosed("the broker is closed")
+
+    @contextlib.contextmanager
+    def _operation(self) -> Iterator[None]:
+        """Something that uses the disk without the lock: closing waits for it."""
+        with self._changed:
+            self._check_open()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Take nothing more, and return when nothing is under way: the directory may get another owner then."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._under_way)
+            while self._handles:
+                self._handles.popitem()[1].close()
+
+    def disown(self) -> None:
+        """This is a forked process: the files belong to the parent."""
+        self._changed = threading.Condition()
+        self._under_way, self._closed = 0, True
+
+
+def check_stage_names(names: object) -> list[str]:
+    """The names of stages, each of them once."""
+    if isinstance(names, str | bytes) or not isinstance(names, Sequence):
+        raise InvalidArgument(f"{shown(names)} is not a list of the names of stages")
+    checked = [check_stage_name(name) for name in names]
+    if len(set(checked)) < len(checked):
+        raise InvalidArgument("a stage is named twice")
+    return checked

@@ -1,0 +1,1 @@
+"""What a shard does in the background: settling, retention, tidying, burying the dead."""

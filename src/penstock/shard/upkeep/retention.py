@@ -1,0 +1,217 @@
+"""Retention: which segments a topic no longer keeps, and what becomes of them.
+
+They go to the archive or away, whole, and the event log says so; a failing archive holds up its own topic only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.delivery.offsets import from_range
+from penstock.log.fold import let_go
+from penstock.log.partition_log import Log, first_offset
+from penstock.log.topics import Topic
+from penstock.model.errors import BrokerClosed, TopicNotFound
+from penstock.model.events import Event, EventKind
+from penstock.model.schedules import check_open_topic
+from penstock.model.stored import SegmentInfo, archived_name, segment_name
+from penstock.shard.dispatch.topics_in_use import TopicsInUse
+from penstock.shard.operations.groups import positions_of
+from penstock.shard.routing import check_partition
+from penstock.storage import put_file, read_file
+from penstock.storage.refusals import told_as_refusals
+
+if TYPE_CHECKING:
+    from penstock.shard.shard import Engine
+
+_log = logging.getLogger("penstock")
+_REFUSED = "not everything could be let go; try again later"
+
+
+def retain(engine: Engine) -> int:
+    """Let go of every segment that its topic no longer keeps; how many went."""
+    with engine.upkeep_lock, told_as_refusals(_REFUSED):
+        if engine.closed:
+            raise BrokerClosed("the broker is closed")
+        with engine.lock:
+            topics = list(engine.catalog.by_id.values())
+        gone = sum(_retain_topic(engine, topic) for topic in topics)
+        if gone:
+            engine.checkpoint()
+        return gone
+
+
+def _retain_topic(engine: Engine, topic: Topic) -> int:
+    now_us = engine.clock.wall_us()
+    with engine.lock:
+        expired = expired_segments(topic, engine.deliveries.in_use, now_us)
+    gone = 0
+    lost: Counter[str] = Counter()
+    try:
+        for log, segment in expired:
+            gone += _let_go(engine, topic, log, segment, now_us, topic.config.archive, lost)
+    except TopicNotFound:
+        return gone  # it was deleted meanwhile, with all its segments
+    except OSError as error:
+        _log.warning("retention of %s will be tried again: %s", topic.name, error)
+    _tell_lost(topic, lost)
+    return gone
+
+
+def _tell_lost(topic: Topic, lost: Counter[str]) -> None:
+    """Say in the log which groups had not done what went: it is in no lag any more."""
+    for group, count in sorted(lost.items()):
+        _log.warning(
+            "messages were removed that a group had not acked",
+            extra={"topic": topic.name, "group": group, "lost": count},
+        )
+
+
+def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[int, int] | None = None) -> int:
+    """Let go of the segments of a topic that lie wholly before these offsets, by partition; how many went.
+
+    They are removed and not archived: whoever asks has them elsewhere. What retention may not remove stays. Segments
+    of events before the numbers in `events` go too, if all messages that they speak of are gone.
+    """
+    with engine.upkeep_lock, told_as_refusals(_REFUSED):
+        if engine.closed:
+            raise BrokerClosed("the broker is closed")
+        with engine.lock:
+            topic = engine.topic(check_open_topic(name))
+            ends, event_ends = (_ends(topic, given) for given in (before, {} if events is None else events))
+        gone = 0
+        lost: Counter[str] = Counter()
+        try:
+            for number, end in ends.items():
+                gone += _trim_log(engine, topic, topic.partitions[number].messages, end, lost)
+            for number, end in event_ends.items():
+                log = topic.partitions[number].events
+                gone += 0 if log is None else _trim_log(engine, topic, log, end, lost)
+        finally:
+            _tell_lost(topic, lost)
+            if gone:
+                engine.checkpoint()
+        return gone
+
+
+def _ends(topic: Topic, given: object) -> dict[int, int]:
+    found = positions_of(given)
+    for number in found:
+        check_partition(topic.name, len(topic.partitions), number)
+    return found
+
+
+def _trim_log(engine: Engine, topic: Topic, log: Log, end: int, lost: Counter[str]) -> int:
+    now_us = engine.clock.wall_us()
+    with engine.lock:
+        first = first_offset(topic.partitions[log.partition].messages)
+        chosen = [
+            segment
+            for segment in log.segments
+            if segment.end <= end
+            and not segment.archived
+            and (log.table == "messages" or segment.high < first)
+            and not _is_protected(topic, engine.deliveries.in_use, log, segment, now_us)
+        ]
+    return sum(_let_go(engine, topic, log, segment, now_us, None, lost) for segment in chosen)
+
+
+def expired_segments(topic: Topic, in_use: TopicsInUse, now_us: int) -> list[tuple[Log, SegmentInfo]]:
+    """The segments to go now: too old, or the oldest of too many bytes.
+
+    What is leased, delayed and not due, or unacked where the topic protects it stays, whatever its age.
+    """
+    live = sorted(
+        (
+            (log, segment)
+            for log in topic.logs()
+            for segment in log.segments
+            if not segment.archived and not _is_protected(topic, in_use, log, segment, now_us)
+        ),
+        key=lambda entry: entry[1].last_us,
+    )
+    config = topic.config
+    expired: list[tuple[Log, SegmentInfo]] = []
+    if config.retention_age is not None:
+        oldest_us = now_us - round(config.retention_age * 1_000_000)
+        expired = [entry for entry in live if entry[1].last_us < oldest_us]
+    if config.retention_bytes is not None:
+        excess = (
+            sum(segment.size_bytes for log in topic.logs() for segment in log.segments if not segment.archived)
+            - config.retention_bytes
+        )
+        gone = {id(entry[1]) for entry in expired}
+        excess -= sum(segment.size_bytes for _, segment in expired)
+        for entry in live:
+            if excess <= 0:
+                break
+            if id(entry[1]) not in gone:
+                expired.append(entry)
+                excess -= entry[1].size_bytes
+    return expired
+
+
+def _is_protected(topic: Topic, in_use: TopicsInUse, log: Log, segment: SegmentInfo, now_us: int) -> bool:
+    """Whether a segment holds a message that somebody still needs."""
+    if segment.due_us > now_us:
+        return True
+    state = topic.partitions[log.partition].state
+    if log.table == "events" or (state is None and not topic.config.protect_unacked):
+        return False
+    inside = from_range(segment.base, segment.end)
+    if state is not None and any(offset in inside and due_us > now_us for offset, due_us in state.moved.items()):
+        return True
+    desks = in_use.groups(topic).values()
+    if any(lease.messages & inside for desk in desks for lease in desk.group.leases.held_by(partition=log.partition)):
+        return True
+    if not topic.config.protect_unacked:
+        return False
+    if state is None or not state.groups:
+        return state is None or bool(inside - state.withdrawn)
+    return any(inside & progress.pending(segment.end) for progress in state.groups.values())
+
+
+def _lost_of(topic: Topic, partition: int) -> Counter[str]:
+    """How many messages of a partition each group has lost; under the state lock."""
+    state = topic.partitions[partition].state
+    return Counter({name: progress.tally.lost for name, progress in state.groups.items()} if state is not None else {})
+
+
+def _let_go(
+    engine: Engine,
+    topic: Topic,
+    log: Log,
+    segment: SegmentInfo,
+    now_us: int,
+    archive: str | None,
+    lost: Counter[str],
+) -> bool:
+    """Move or remove a segment, unless somebody came to need it meanwhile; whether it went.
+
+    What groups lose by that is added to `lost`.
+    """
+    place = (topic.name, log.table, log.partition, segment.base)
+    kind = EventKind.REMOVED
+    if archive is not None:
+        kind = EventKind.ARCHIVED
+        data = read_file(engine.storage, segment_name(*place))
+        put_file(engine.storage.elsewhere(archive), archived_name(*place), [data])
+    event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=archive)
+    with engine.lock:
+        if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
+            let_go(engine.state, log, event)
+            engine.meters.retained[kind] += 1
+            return True
+        if _is_protected(topic, engine.deliveries.in_use, log, segment, now_us):
+            return False
+        before = _lost_of(topic, log.partition)
+        commit = engine.log_events(topic, [(log.partition, event)])
+        log.going = (*log.going, segment.base)
+    engine.journal.wait(commit)
+    with engine.lock:
+        lost += _lost_of(topic, log.partition) - before
+    engine.meters.retained[kind] += 1
+    return True

@@ -1,0 +1,261 @@
+"""Settling: from the journal into Parquet segments (docs/decisions/0003 has the why of the rules).
+
+1. A log with at least `segment_min_bytes` in the journal, or with anything older than `settle_after`, becomes
+   a segment. So do all when asked to settle now, except that tiny logs stay where they are if there are very
+   many of them: each would take a file and directories of its own.
+2. A sealed journal file that needs at most a quarter of `journal_file_bytes` is cleaned: what is needed is
+   carried, as it is, to the end of the journal, and the file is used again.
+3. With more than `journal_files_max` sealed files left, logs of the oldest are settled, largest first,
+   until rule 2 applies to it.
+
+Segments are on disk before the checkpoint names them, and the checkpoint is on disk before a journal file goes:
+a crash in between leaves files that are written again or removed, never a gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from penstock.journal import Commit
+from penstock.journal.files import JournalFile
+from penstock.journal.layout import FILE_HEADER_BYTES
+from penstock.log.fold import settle
+from penstock.log.partition_log import BlockRef, Log
+from penstock.log.records import Carried
+from penstock.log.usage import FileUsage
+from penstock.model.errors import BrokerClosed, CorruptData
+from penstock.model.stored import SegmentInfo, segment_name
+from penstock.model.units import TIME_US_MAX
+from penstock.shard.upkeep.segment_process import SegmentProcess
+from penstock.shard.upkeep.segmenting import SegmentOrder, stage_segment
+from penstock.storage.durable import TEMPORARY, publish_files
+from penstock.storage.refusals import told_as_refusals
+
+if TYPE_CHECKING:
+    from penstock.shard.shard import Engine
+
+_log = logging.getLogger("penstock")
+_LOGS_AT_ONCE = 64
+_TINY_BYTES = 64 << 10
+_TINY_FILES_MAX = 1000  # that one call to settle now makes
+_CARRY_BYTES = 1 << 20
+
+
+class Settler:
+    """Turns journal files into segments; one pass at a time."""
+
+    def __init__(self, engine: Engine, process: SegmentProcess | None = None) -> None:
+        self._engine = engine
+        self._process = process
+        self._temporary = f".{engine.epoch}{TEMPORARY}"
+        self.segments_written = 0
+        self.blocks_carried = 0
+
+    def settle(self, everything: bool = False) -> None:
+        """One pass over the sealed files; with `everything`, also over what is not sealed yet."""
+        engine = self._engine
+        with engine.upkeep_lock, told_as_refusals("what is not settled stays in the journal; settle again later"):
+            if engine.closed:
+                raise BrokerClosed("the broker is closed")
+            engine.journal.flush()
+            if (everything and self._wanted_logs()) or self._is_old():
+                engine.journal.seal()
+            started_s = engine.clock.monotonic_s()
+            before = self.segments_written
+            carried = self.blocks_carried
+            self._write_segments(self._wanted_logs() if everything else self._due_logs())
+            while (file := self._crowded_file()) is not None:
+                needed_bytes = self._usage(file).live_bytes
+                self._write_segments(self._largest_logs(file))
+                if self._usage(file).live_bytes == needed_bytes:
+                    break  # what is left of it cannot be read
+            self._carry()
+            with engine.lock:
+                free = [file for file in engine.journal.sealed_files() if self._usage(file).live_bytes == 0]
+            if free or engine.state.files_to_delete or self.segments_written > before:
+                engine.checkpoint(without=free)
+            if free or (self.segments_written, self.blocks_carried) != (before, carried):
+                engine.meters.settle_s.observe(engine.clock.monotonic_s() - started_s)
+
+    def _is_old(self) -> bool:
+        """Whether the file being written holds something that has waited for long enough."""
+        engine = self._engine
+        limit_us = engine.clock.wall_us() - round(engine.config.settle_after * 1_000_000)
+        with engine.lock:
+            file = engine.journal.current
+            usage = None if file is None else self._usage(file)
+            if file is None or usage is None or usage.oldest_us >= limit_us:
+                return False
+            oldest = [
+                block.timestamp_us for log in usage.owners for block in log.blocks() if block.sequence == file.sequence
+            ]
+            usage.oldest_us = min(oldest, default=TIME_US_MAX)
+            return usage.oldest_us < limit_us
+
+    def _usage(self, file: JournalFile) -> FileUsage:
+        """What is still needed of a file; under the state lock."""
+        return self._engine.state.usage.of(file.sequence)
+
+    # Rule 1.
+
+    def _due_logs(self) -> list[Log]:
+        """What must not wait any longer, of the sealed files."""
+        with self._engine.lock:
+            files = self._engine.journal.sealed_files()
+        return [log for log in self._logs_in(files) if self._is_due(log)]
+
+    def _wanted_logs(self) -> list[Log]:
+        """What becomes segments when it is asked for: all logs, or all that are due or not tiny."""
+        with self._engine.lock:
+            files = list(self._engine.journal.files.values())
+        logs = self._logs_in(files)
+        tiny = {log for log in logs if log.live_bytes < _TINY_BYTES and not self._is_due(log)}
+        return logs if len(tiny) <= _TINY_FILES_MAX else [log for log in logs if log not in tiny]
+
+    def _logs_in(self, files: list[JournalFile]) -> list[Log]:
+        with self._engine.lock:
+            owners: dict[Log, None] = {}
+            for file in files:
+                owners.update(self._usage(file).owners)
+            return [log for log in owners if len(log)]
+
+    def _is_due(self, log: Log) -> bool:
+        config = self._engine.config
+        limit_us = self._engine.clock.wall_us() - round(config.settle_after * 1_000_000)
+        with self._engine.lock:
+            return len(log) > 0 and (log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
+
+    def _write_segments(self, logs: list[Log]) -> None:
+        """Write what the logs have in the journal, many files with few syncs of directories."""
+        for start in range(0, len(logs), _LOGS_AT_ONCE):
+            waiting = logs[start : start + _LOGS_AT_ONCE]
+            with self._engine.lock:
+                ends = {log: log.committed_end for log in waiting}
+            while waiting:
+                staged = [(log, *segment) for log in waiting if (segment := self._stage(log)) is not None]
+                publish_files(
+                    self._engine.storage,
+                    [segment_name(log.topic.name, log.table, log.partition, info.base) for log, _, info in staged],
+                    self._temporary,
+                )
+                with self._engine.lock:
+                    for log, blocks, info in staged:
+                        self._install(log, blocks, info)
+                waiting = [log for log, *_ in staged if len(log) and log.settled_end < ends[log]]
+
+    def _stage(self, log: Log) -> tuple[int, SegmentInfo] | None:
+        """Write the next segment of a log under a temporary name; how many blocks it took."""
+        blocks: list[BlockRef] = []
+        size = 0
+        with self._engine.lock:
+            waiting = log.snapshot()
+        for block in waiting:
+            size += block.length
+            if blocks and size > self._engine.config.segment_max_bytes:
+                break
+            blocks.append(block)
+        if not blocks:
+            return None
+        try:
+            return len(blocks), self._make(
+                SegmentOrder(log.topic.name, log.table, log.partition, blocks, self._temporary)
+            )
+        except CorruptData as error:  # it stays where it is, and nobody else waits for it
+            _log.error("%s/%d cannot be settled: %s", log.topic.name, log.partition, error)
+            return None
+
+    def _make(self, order: SegmentOrder) -> SegmentInfo:
+        """Have it made by the process, if there is one, or else here."""
+        if self._process is not None:
+            with self._pinned(order.blocks):
+                info = self._process.stage(order)
+            if info is not None:
+                return info
+        return stage_segment(self._engine.storage, order, self._read)
+
+    def _read(self, blocks: list[BlockRef]) -> list[bytes]:
+        read_body = self._engine.journal.read_body
+        with self._pinned(blocks) as files:
+            return [read_body(files[block.sequence], block.position, block.length, block.crc) for block in blocks]
+
+    @contextlib.contextmanager
+    def _pinned(self, blocks: list[BlockRef]) -> Iterator[dict[int, JournalFile]]:
+        """The files of the blocks, which stay readable as long as this lasts."""
+        journal = self._engine.journal
+        with self._engine.lock:
+            files = {sequence: journal.files[sequence] for sequence in {block.sequence for block in blocks}}
+            for file in files.values():
+                file.pin()
+        try:
+            yield files
+        finally:
+            with self._engine.lock:
+                for file in files.values():
+                    file.unpin()
+
+    def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
+        if settle(self._engine.state, log, blocks, info):
+            self.segments_written += 1
+            self._engine.meters.settled_segments += 1
+            self._engine.meters.settled_bytes += info.size_bytes
+
+    # Rules 2 and 3.
+
+    def _crowded_file(self) -> JournalFile | None:
+        """The oldest file, when there are too many that cannot be cleaned."""
+        with self._engine.lock:
+            sealed = self._engine.journal.sealed_files()
+            kept = [file for file in sealed if not self._is_cleanable(file, self._usage(file).live_bytes)]
+        return kept[0] if len(kept) > self._engine.config.journal_files_max else None
+
+    def _largest_logs(self, file: JournalFile) -> list[Log]:
+        """The fewest logs whose settling makes the file cleanable."""
+        logs: list[Log] = []
+        left = self._usage(file).live_bytes
+        with self._engine.lock:
+            owners = list(self._usage(file).owners)
+        for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
+            if self._is_cleanable(file, left):
+                break
+            with self._engine.lock:
+                inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
+            if inside:
+                logs.append(log)
+                left -= inside
+        return logs
+
+    def _carry(self) -> None:
+        """Write what is still needed of cleanable files again, in groups of about a megabyte."""
+        engine = self._engine
+        with engine.lock:
+            needed = {file: self._usage(file).live_bytes for file in engine.journal.sealed_files()}
+            files = [file for file, live_bytes in needed.items() if live_bytes and self._is_cleanable(file, live_bytes)]
+        for file in files:
+            size = 0
+            commit: Commit | None = None
+            for log in list(self._usage(file).owners):
+                with engine.lock:
+                    blocks = [block for block in log.blocks() if block.sequence == file.sequence]
+                for block in blocks:
+                    try:
+                        body = self._read([block])[0]
+                    except CorruptData as error:
+                        _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
+                        continue
+                    with engine.lock:
+                        commit = engine.journal.gather(Carried(log, block, body), len(body))
+                    self.blocks_carried += 1
+                    engine.meters.carried_bytes += len(body)
+                    size += len(body)
+                    if size >= _CARRY_BYTES:
+                        engine.journal.wait(commit)
+                        size = 0
+            if commit is not None:
+                engine.journal.wait(commit)
+
+    def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
+        """Whether little enough of it is needed; one that was sealed early counts as if it were full."""
+        return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._engine.config.journal_file_bytes)

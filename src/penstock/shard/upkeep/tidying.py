@@ -1,0 +1,44 @@
+"""After a crash: removing the files that settling had written and no checkpoint ever named.
+
+What they hold is in the journal, and is settled again; until then other readers of the directory would see it twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model.errors import BrokerClosed
+from penstock.model.stored import segment_name
+
+if TYPE_CHECKING:
+    from penstock.shard.shard import Engine
+
+
+def tidy(engine: Engine) -> int:
+    """Remove every file below `topics/` that is no segment of a topic; how many there were."""
+    removed = 0
+    with engine.upkeep_lock:
+        if engine.closed:
+            raise BrokerClosed("the broker is closed")
+        for topic in engine.storage.list("topics"):
+            known = _segment_names(engine, topic)
+            for table in ("messages", "events"):
+                for partition in engine.storage.list(f"topics/{topic}/{table}"):
+                    directory = f"topics/{topic}/{table}/{partition}"
+                    for name in engine.storage.list(directory):
+                        if f"{directory}/{name}" not in known:
+                            engine.storage.remove(f"{directory}/{name}")
+                            removed += 1
+        engine.untidy = False
+    return removed
+
+
+def _segment_names(engine: Engine, name: str) -> set[str]:
+    with engine.lock:
+        topic = engine.catalog.by_name.get(name)
+        return {
+            segment_name(name, log.table, log.partition, segment.base)
+            for log in (topic.logs() if topic is not None else ())
+            for segment in log.segments
+            if not segment.archived
+        }

@@ -1,0 +1,72 @@
+"""What the broker tells of its topics and of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from penstock.log.partition_log import first_offset
+from penstock.log.topics import Partition, Topic
+from penstock.model.info import BrokerStatus, PartitionInfo, TopicInfo
+from penstock.version import __version__
+
+if TYPE_CHECKING:
+    from penstock.shard.shard import Engine
+
+_TOPICS_AT_ONCE = 500
+
+
+def topic_info(topic: Topic) -> TopicInfo:
+    """The numbers of now; under the state lock."""
+    return TopicInfo(topic.name, topic.config, tuple(map(_partition_info, topic.partitions)))
+
+
+def _partition_info(partition: Partition) -> PartitionInfo:
+    log = partition.messages
+    live = [segment for segment in log.segments if not segment.archived]
+    return PartitionInfo(
+        log.partition,
+        first_offset(log),
+        log.committed_end,
+        len(live),
+        sum(segment.size_bytes for segment in live),
+        log.live_bytes,
+    )
+
+
+def broker_status(engine: Engine) -> BrokerStatus:
+    """The numbers of now; topics are counted some at a time, so that publishers do not wait for it."""
+    with engine.lock:
+        topics = list(engine.catalog.by_id.values())
+        journal_files = [file.end for file in engine.journal.files.values()]
+        unwritten_bytes = engine.journal.unwritten_bytes
+    partitions = groups = 0
+    sizes: list[int] = []
+    for start in range(0, len(topics), _TOPICS_AT_ONCE):
+        with engine.lock:
+            for topic in topics[start : start + _TOPICS_AT_ONCE]:
+                partitions += len(topic.partitions)
+                state = topic.partitions[0].state
+                groups += 0 if state is None else len(state.groups)
+                for log in topic.logs():
+                    if log.segments:
+                        sizes += [segment.size_bytes for segment in log.segments if not segment.archived]
+    frozen = engine.journal.frozen
+    return BrokerStatus(
+        broker_id=engine.broker_id.hex(),
+        epoch=engine.epoch,
+        version=__version__,
+        directory=engine.storage.path,
+        sync=engine.config.sync,
+        uptime_s=engine.clock.monotonic_s() - engine.started_s,
+        topics=len(topics),
+        partitions=partitions,
+        groups=groups,
+        journal_bytes=sum(journal_files),
+        journal_files=len(journal_files),
+        segments=len(sizes),
+        segment_bytes=sum(sizes),
+        unwritten_bytes=unwritten_bytes,
+        frozen=None if frozen is None else str(frozen),
+        recovery=dataclasses.replace(engine.recovery),
+    )
