@@ -16,6 +16,7 @@ from xdist.workermanage import WorkerController
 import penstock
 from penstock.model.config import BrokerConfig
 from penstock.shard.shard import Engine
+from penstock.shard.state_lock import StateLock
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.spark.class_data import java_options
 
@@ -67,6 +68,14 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
+
+
+def _enter_once(lock: StateLock) -> bool:
+    assert not lock.held, "this thread holds the state lock already"
+    return bool(lock.acquire())
+
+
+StateLock.__enter__ = _enter_once  # type: ignore[assignment]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:

@@ -17,6 +17,7 @@ from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.events import Event, EventKind, span_of
 from penstock.model.message import Message
+from penstock.model.stored import Place
 from penstock.segments import writer
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
@@ -107,6 +108,12 @@ def happened(engine: Engine, events: list[Event]) -> None:
     engine.journal.wait(commit)
 
 
+def add(log: Log, usage: Usage, block: BlockRef) -> None:
+    place = Place(block.sequence, block.position, block.length, block.crc)
+    content = (block.flags, block.priority, block.low, block.high)
+    log.add(usage, block.base, block.count, place, block.timestamp_us, content)
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9)), max_size=40), st.integers(0, 9))
 def test_the_spans_of_blocks_stay_in_step_with_the_blocks(moves: list[tuple[int, int, int]], dropped: int) -> None:
     """Blocks come in any order and again, as carried ones do; the first are dropped, as settled ones are."""
@@ -115,7 +122,7 @@ def test_the_spans_of_blocks_stay_in_step_with_the_blocks(moves: list[tuple[int,
     expected: dict[int, BlockRef] = {}
     for base, low, more in moves:
         expected[base] = BlockRef(base, 1, 1, 72, 10, 5, 99, 0, 128, low, low + more)
-        log.add(usage, expected[base])
+        add(log, usage, expected[base])
     blocks = [expected[base] for base in sorted(expected)]
     assert list(log.blocks()) == blocks
     log.drop(usage, min(dropped, len(blocks)))
@@ -135,7 +142,7 @@ def test_what_is_missing_of_a_log_is_what_no_block_holds(tens: list[int], in_ord
     log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
     usage = Usage()
     for ten in sorted(tens) if in_order else tens:
-        log.add(usage, BlockRef(ten * 10, 10, 1, 72, 10, 5, 99))
+        add(log, usage, BlockRef(ten * 10, 10, 1, 72, 10, 5, 99))
     log.drop(usage, min(dropped, len(tens)))
     held = {ten * 10 + n for ten in sorted(tens)[dropped:] for n in range(10)}
     for start in range(110):
@@ -147,8 +154,8 @@ def test_the_index_of_messages_holds_the_largest_numbers_there_are() -> None:
     log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
     usage = Usage()
     block = BlockRef(2**62, 2**32 - 1, 7, 2**30, 2**32 - 1, 2**32 - 1, 2**62, 255, 255)
-    log.add(usage, block)
-    log.add(usage, block._replace(base=block.end, flags=0, priority=0))
+    add(log, usage, block)
+    add(log, usage, block._replace(base=block.end, flags=0, priority=0))
     assert [log.block(0), log.block(1).base, log.find(block.end)] == [block, block.end, 1]
     assert list(log.places_about(0, 0)) == []
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.log.records import Events, Messages, StagedRecord
+from penstock.delivery.offsets import Offsets
+from penstock.log.records import Messages, StagedRecord
 from penstock.log.topics import Partition, Topic
 from penstock.model.events import Event
 
@@ -19,19 +20,14 @@ class Published(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """An event is committed, and the state has taken it in."""
+    """New events of a partition are committed, and the state has taken them in."""
 
     topic: Topic
     partition: Partition
-    event: Event
-
-
-class Logged(NamedTuple):
-    """New events of a partition are committed: all that `Happened` tells one by one."""
-
-    topic: Topic
-    partition: Partition
-    record: Events
+    events: list[Event]
+    """Neighbouring acks of a group are one."""
+    base: int
+    """The number of the first one in the log of events."""
 
 
 class TopicChanged(NamedTuple):
@@ -44,6 +40,22 @@ class TopicDeleted(NamedTuple):
     """A topic is gone."""
 
     topic: Topic
+
+
+class SchedulesWritten(NamedTuple):
+    """Messages of the topic of schedules are committed, and in the table."""
+
+    offsets: range
+
+
+class SchedulesWithdrawn(NamedTuple):
+    """Messages of the topic of schedules are withdrawn, and not in the table any more."""
+
+    offsets: Offsets
+
+
+class SchedulesRefused(NamedTuple):
+    """A change of schedules could not be written, nor any that came after it."""
 
 
 class StepPublished(NamedTuple):
@@ -60,10 +72,14 @@ class EventRefused(NamedTuple):
     event: Event
 
 
-class MessagesRefused(NamedTuple):
-    """Messages could not be written; their offsets are free again."""
-
-    topic: Topic
-
-
-Effect = Published | Happened | Logged | TopicChanged | TopicDeleted | StepPublished | EventRefused | MessagesRefused
+Effect = (
+    Published
+    | Happened
+    | TopicChanged
+    | TopicDeleted
+    | SchedulesWritten
+    | SchedulesWithdrawn
+    | SchedulesRefused
+    | StepPublished
+    | EventRefused
+)

@@ -10,17 +10,39 @@ Some changes are in no record, because the disk itself says them, or the next ch
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from penstock.delivery.offsets import offsets_of
 from penstock.journal.layout import BlockKind
 from penstock.log.dedupe import DedupeWindow
-from penstock.log.effects import Effect, Happened, Logged, Published, StepPublished, TopicChanged, TopicDeleted
-from penstock.log.partition_log import BlockRef, Log
+from penstock.log.effects import (
+    Effect,
+    Happened,
+    Published,
+    SchedulesWithdrawn,
+    SchedulesWritten,
+    StepPublished,
+    TopicChanged,
+    TopicDeleted,
+)
+from penstock.log.partition_log import Log
 from penstock.log.producers import ProducerHistories
-from penstock.log.records import Events, LostRecord, Messages, Record, StagedRecord, StagedStep, TopicChange
+from penstock.log.records import (
+    BatchOfMessages,
+    Carried,
+    Events,
+    LostRecord,
+    Messages,
+    Record,
+    SingleMessages,
+    StagedRecord,
+    StagedStep,
+    StoredMessages,
+    TopicChange,
+)
 from penstock.log.state import State
 from penstock.log.topics import Partition, Topic
 from penstock.model.batch import TAGS, Batch
@@ -36,78 +58,71 @@ _GONE = (EventKind.ARCHIVED, EventKind.REMOVED)
 
 def apply(state: State, record: Record, place: Place) -> Sequence[Effect]:
     """Take in a record that is on disk; what that means to others."""
-    if isinstance(record, LostRecord):
-        return _skip(state, record)
-    return _FOLDS[record.kind](state, record, place)
+    return _FOLDS[type(record)](state, record, place)
 
 
 # Messages and events.
 
 
-def _messages(state: State, record: Record, place: Place) -> Sequence[Effect]:
+def _messages(state: State, record: Messages, place: Place) -> Sequence[Effect]:
     partition = _partition(state, record)
     if partition is None:
         return _NOTHING
     log = partition.messages
     is_new = record.base >= log.committed_end
-    _add_block(state, log, record, place)
-    if not is_new:  # it was carried on, or the checkpoint has it
+    log.add(state.usage, record.base, record.count, place, record.timestamp_us, record.content)
+    if not is_new:  # the checkpoint has it, or it was carried on
         return _NOTHING
-    assert isinstance(record, Messages)
     topic = log.topic
     if record.flags & TAGS:
         batch, run = record.tags(), IdRun(record.partition, record.base, record.count)
-        _remember_ids(topic, run, record.timestamp_us, batch)
+        if batch.dedupe_ids is not None:
+            _remember_ids(topic, run, record.timestamp_us, batch.dedupe_ids)
         _remember_producers(topic, run, batch, state.config.max_producers)
     if topic.reserved:
-        _take_schedules(state, partition, record)
+        return (Published(topic, partition, record, place.length), _take_schedules(state, partition, record))
     return (Published(topic, partition, record, place.length),)
 
 
-def _events(state: State, record: Record, place: Place) -> Sequence[Effect]:
+def _events(state: State, record: Events, place: Place) -> Sequence[Effect]:
     partition = _partition(state, record)
     if partition is None:
         return _NOTHING
     log = partition.event_log(record.base)
     is_new = record.base >= log.committed_end
-    _add_block(state, log, record, place)
+    log.add(state.usage, record.base, record.count, place, record.timestamp_us, record.content)
     if not is_new:
         return _NOTHING
-    assert isinstance(record, Events)
-    topic = log.topic
-    effects: list[Effect] = [Logged(topic, partition, record)]
-    for event in merge_acks(record.events):
-        _apply_event(state, partition, event)
-        effects.append(Happened(topic, partition, event))
-    return effects
+    topic, events = log.topic, list(merge_acks(record.events))
+    for event in events:
+        if event.kind in _GONE:
+            let_go(state, partition.messages, event)
+        partition.apply(event)
+    happened = Happened(topic, partition, events, record.base)
+    return (happened, *_withdraw_schedules(state, events)) if topic.reserved else (happened,)
 
 
-def _apply_event(state: State, partition: Partition, event: Event) -> None:
-    if event.kind in _GONE:
-        let_go(state, partition.messages, event)
-    partition.apply(event)
-    if partition.messages.topic.reserved and state.schedules is not None and event.kind == EventKind.PURGED:
-        state.schedules.withdraw(offsets_of(event))
+def _carried(state: State, record: Carried, place: Place) -> Sequence[Effect]:
+    """Settling wrote it again, as it is; its topic may be gone meanwhile."""
+    log = _log(state, record)
+    if log is not None:
+        log.add(state.usage, record.base, record.count, place, record.timestamp_us, record.content)
+    return _NOTHING
 
 
-def _add_block(state: State, log: Log, record: Record, place: Place) -> None:
-    log.add(
-        state.usage,
-        BlockRef(record.base, record.count, *place, record.timestamp_us, *record.content),
-    )
-    assert log.settled_end <= log.committed_end <= log.next_offset, "F3: the ends of a log are out of order"
-
-
-def _skip(state: State, record: Record) -> Sequence[Effect]:
+def _lost(state: State, record: LostRecord, _: Place) -> Sequence[Effect]:
     """A repair lost it: its offsets are never given again."""
-    if record.kind not in (BlockKind.MESSAGES, BlockKind.EVENTS):
-        return _NOTHING
-    partition = _partition(state, record)
-    if partition is not None:
-        is_message = record.kind == BlockKind.MESSAGES
-        log = partition.messages if is_message else partition.event_log(record.base)
+    log = _log(state, record) if record.kind in (BlockKind.MESSAGES, BlockKind.EVENTS) else None
+    if log is not None:
         log.skip(record.base + record.count)
     return _NOTHING
+
+
+def _log(state: State, record: Record) -> Log | None:
+    partition = _partition(state, record)
+    if partition is None:
+        return None
+    return partition.messages if record.kind == BlockKind.MESSAGES else partition.event_log(record.base)
 
 
 def _partition(state: State, record: Record) -> Partition | None:
@@ -129,6 +144,27 @@ def _lost_topic(state: State, number: int) -> Topic | None:
     return topic
 
 
+# Schedules.
+
+
+def _take_schedules(state: State, partition: Partition, record: Messages) -> SchedulesWritten:
+    if state.schedules is not None:
+        withdrawn = () if partition.state is None else partition.state.withdrawn
+        for row, value in enumerate(record.tags().values):
+            if record.base + row not in withdrawn:  # another one may be in its place already
+                state.schedules.take(record.base + row, value)
+    return SchedulesWritten(range(record.base, record.base + record.count))
+
+
+def _withdraw_schedules(state: State, events: list[Event]) -> Iterator[SchedulesWithdrawn]:
+    for event in events:
+        if event.kind == EventKind.PURGED:
+            offsets = offsets_of(event)
+            if state.schedules is not None:
+                state.schedules.withdraw(offsets)
+            yield SchedulesWithdrawn(offsets)
+
+
 # What was published before.
 
 
@@ -146,10 +182,10 @@ def histories(topic: Topic) -> ProducerHistories:
     return topic.producers
 
 
-def _remember_ids(topic: Topic, run: IdRun, timestamp_us: int, batch: Batch) -> None:
-    for row, identity in enumerate(batch.dedupe_ids or ()):
+def _remember_ids(topic: Topic, run: IdRun, timestamp_us: int, dedupe_ids: Sequence[str | None]) -> None:
+    known = dedupe_window(topic)
+    for row, identity in enumerate(dedupe_ids):
         if identity is not None:
-            known = dedupe_window(topic)
             known.arrive(identity, run.partition, run.base + row)
             known.remember(identity, run.partition, run.base + row, timestamp_us)
 
@@ -169,19 +205,10 @@ def _remember_producers(topic: Topic, run: IdRun, batch: Batch, producers_max: i
     known.keep_to(producers_max)
 
 
-def _take_schedules(state: State, partition: Partition, record: Messages) -> None:
-    if state.schedules is not None:
-        withdrawn = () if partition.state is None else partition.state.withdrawn
-        for row, value in enumerate(record.tags().values):
-            if record.base + row not in withdrawn:  # another one may be in its place already
-                state.schedules.take(record.base + row, value)
-
-
 # Topics.
 
 
-def _topic_change(state: State, record: Record, place: Place) -> Sequence[Effect]:
-    assert isinstance(record, TopicChange)
+def _topic_change(state: State, record: TopicChange, place: Place) -> Sequence[Effect]:
     if place[:2] < state.since:
         return _NOTHING
     catalog, change = state.catalog, record.change
@@ -248,8 +275,7 @@ def let_go(state: State, log: Log, event: Event) -> None:
 # Staged publishes.
 
 
-def _staged(state: State, record: Record, place: Place) -> Sequence[Effect]:
-    assert isinstance(record, StagedStep)
+def _staged(state: State, record: StagedStep, place: Place) -> Sequence[Effect]:
     if place[:2] < state.since:
         return _NOTHING
     step = record.step
@@ -282,9 +308,13 @@ def keep_to_limits(state: State) -> None:
             topic.producers.keep_to(state.config.max_producers)
 
 
-_FOLDS: dict[int, Callable[[State, Record, Place], Sequence[Effect]]] = {
-    BlockKind.MESSAGES: _messages,
-    BlockKind.EVENTS: _events,
-    BlockKind.TOPIC: _topic_change,
-    BlockKind.STAGED: _staged,
+_FOLDS: dict[type, Callable[[State, Any, Place], Sequence[Effect]]] = {
+    BatchOfMessages: _messages,
+    SingleMessages: _messages,
+    StoredMessages: _messages,
+    Events: _events,
+    Carried: _carried,
+    LostRecord: _lost,
+    TopicChange: _topic_change,
+    StagedStep: _staged,
 }

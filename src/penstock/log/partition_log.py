@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.usage import Usage
 from penstock.model.names import NORMAL
-from penstock.model.stored import SegmentInfo
+from penstock.model.stored import Place, SegmentInfo
 
 if TYPE_CHECKING:
     from penstock.log.topics import Topic
@@ -25,6 +25,10 @@ _STRIDE = 5
 _U32 = 0xFFFFFFFF
 _NEVER = 2**63 - 1
 _end = attrgetter("end")
+
+
+Content = tuple[int, int, int, int]
+"""What is known of the content of a block without reading it: flags, priority, low, high (see `BlockRef`)."""
 
 
 class BlockRef(NamedTuple):
@@ -126,39 +130,42 @@ class Log:
         spans = self._spans or ()
         return (i for i in range(first, len(spans) // 2) if spans[i * 2] <= high and low <= spans[i * 2 + 1])
 
-    def add(self, usage: Usage, block: BlockRef) -> None:
+    def add(self, usage: Usage, base: int, count: int, place: Place, timestamp_us: int, content: Content) -> None:
         """Take a committed block in; one that is settled is not needed, and one that is known has moved."""
-        if block.base < self.settled_end:
+        if base < self.settled_end:
             return
         if self._blocks is None:
             self._blocks = array("Q")
             self._spans = array("Q") if self.table == "events" else None
+        blocks, spans = self._blocks, self._spans
+        sequence, position, length, crc = place
+        flags, priority, low, high = content
         line = (
-            block.base,
-            block.priority << 40 | block.flags << 32 | block.count,
-            block.sequence << 32 | block.position,
-            block.length << 32 | block.crc,
-            block.timestamp_us,
+            base,
+            priority << 40 | flags << 32 | count,
+            sequence << 32 | position,
+            length << 32 | crc,
+            timestamp_us,
         )
-        self.live_bytes += block.length
-        usage.took(block.sequence, self, block.length, block.timestamp_us)
-        end = self._blocks[-_STRIDE] + (self._blocks[1 - _STRIDE] & _U32) if self._blocks else block.base
-        if block.base >= end:
-            self._gaps = self._gaps or block.base > end
-            self._blocks.extend(line)
-            if self._spans is not None:
-                self._spans.extend((block.low, block.high))
+        self.live_bytes += length
+        usage.took(sequence, self, length, timestamp_us)
+        end = blocks[-_STRIDE] + (blocks[1 - _STRIDE] & _U32) if blocks else base
+        if base >= end:
+            self._gaps = self._gaps or base > end
+            blocks.extend(line)
+            if spans is not None:
+                spans.extend((low, high))
         else:
-            index = self.find(block.base)
-            known = self._blocks[index * _STRIDE] == block.base
+            index = self.find(base)
+            known = blocks[index * _STRIDE] == base
             if known:
-                usage.gave(self._blocks[index * _STRIDE + 2] >> 32, block.length)
-                self.live_bytes -= block.length
+                usage.gave(blocks[index * _STRIDE + 2] >> 32, length)
+                self.live_bytes -= length
             self._gaps = self._gaps or not known
-            self._blocks[index * _STRIDE : (index + known) * _STRIDE] = array("Q", line)
-            if self._spans is not None:
-                self._spans[index * 2 : (index + known) * 2] = array("Q", (block.low, block.high))
-        self.skip(block.end)
+            blocks[index * _STRIDE : (index + known) * _STRIDE] = array("Q", line)
+            if spans is not None:
+                spans[index * 2 : (index + known) * 2] = array("Q", (low, high))
+        self.skip(base + count)
 
     def skip(self, end: int) -> None:
         """Never give the offsets before `end`, although nothing is known of them any more."""

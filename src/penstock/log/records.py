@@ -18,15 +18,13 @@ from __future__ import annotations
 import msgspec
 
 from penstock.journal.layout import LOST, BlockEntry, BlockKind
-from penstock.log.partition_log import BlockRef, Log
+from penstock.log.partition_log import BlockRef, Content, Log
 from penstock.model.batch import TAGS, Batch, Origin, decode_tags, head_of
 from penstock.model.events import Event, decode_events, encode_events, span_of
 from penstock.model.intake import Single, batch_of
 from penstock.model.names import NORMAL, stored_topic_name
 from penstock.model.producers import Names
 
-Content = tuple[int, int, int, int]
-"""What is known of the content of a block without reading it: flags, priority, low, high (see `BlockRef`)."""
 _NO_CONTENT: Content = (0, NORMAL, 0, 0)
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from penstock.log.effects import Effect, EventRefused, MessagesRefused
+from penstock.log.effects import Effect, EventRefused, SchedulesRefused
 from penstock.log.fold import dedupe_window, histories
 from penstock.log.partition_log import Log
 from penstock.log.records import (
@@ -117,9 +117,10 @@ def undo(state: State, record: Record) -> Sequence[Effect]:
     partition = topic.partitions[record.partition]
     if isinstance(record, Events):
         return _undo_events(partition, record)
+    assert record.base >= partition.messages.committed_end, "F2: what is committed cannot be refused"
     partition.messages.next_offset = record.base
     _undo_tags(topic, record)
-    return (MessagesRefused(topic),)
+    return (SchedulesRefused(),) if topic.reserved else ()
 
 
 def _undo_tags(topic: Topic, record: Messages) -> None:
@@ -141,11 +142,14 @@ def _undo_tags(topic: Topic, record: Messages) -> None:
 
 def _undo_events(partition: Partition, record: Events) -> Sequence[Effect]:
     log = partition.messages
-    partition.event_log(record.base).next_offset = record.base
+    events = partition.event_log(record.base)
+    assert record.base >= events.committed_end, "F2: what is committed cannot be refused"
+    events.next_offset = record.base
     for event in record.events:
         if event.kind in (EventKind.ARCHIVED, EventKind.REMOVED):  # the segment is not on its way out any more
             log.going = tuple(base for base in log.going if base != event.offset)
-    return [EventRefused(log.topic, partition, event) for event in reversed(record.events)]
+    effects: list[Effect] = [EventRefused(log.topic, partition, event) for event in reversed(record.events)]
+    return [*effects, SchedulesRefused()] if log.topic.reserved else effects
 
 
 def _undo_topic(state: State, record: TopicChange) -> None:

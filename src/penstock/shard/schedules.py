@@ -17,9 +17,9 @@ from array import array
 import msgspec
 
 from penstock.delivery.cron import Cron
-from penstock.delivery.offsets import Offsets, offsets_of, written
+from penstock.delivery.offsets import Offsets, written
 from penstock.journal import Commit
-from penstock.log.effects import EventRefused, Happened, MessagesRefused, Published
+from penstock.log.effects import SchedulesRefused, SchedulesWithdrawn, SchedulesWritten
 from penstock.log.schedules import ScheduleTable, encode_schedule
 from penstock.model.batch import Batch
 from penstock.model.bounds import shown
@@ -56,10 +56,9 @@ class Schedules:
         self._coming: dict[str, _Coming] = {}
         self._retry_us: dict[str, int] = {}  # when those that could not fire are tried again
         self._alarms: list[tuple[int, str]] = []
-        core.folding.listen(Published, self._published)
-        core.folding.listen(Happened, self._happened)
-        core.folding.listen(MessagesRefused, self._refused)
-        core.folding.listen(EventRefused, self._refused)
+        core.folding.listen(SchedulesWritten, self._written)
+        core.folding.listen(SchedulesWithdrawn, self._withdrawn)
+        core.folding.listen(SchedulesRefused, self._refused)
 
     def load(self) -> None:
         """Read what is scheduled; without the lock, before anything else."""
@@ -129,26 +128,22 @@ class Schedules:
         schedule, offsets = self._coming[name]
         return None if schedule is None else (schedule, offsets)
 
-    def _published(self, effect: Published) -> None:
+    def _written(self, effect: SchedulesWritten) -> None:
         """The table has what was written."""
-        if effect.topic.reserved:
-            written_range = range(effect.record.base, effect.record.base + effect.record.count)
-            for name, (schedule, offsets) in list(self._coming.items()):
-                if schedule is not None and offsets.max() in written_range:
-                    del self._coming[name]
+        for name, (schedule, offsets) in list(self._coming.items()):
+            if schedule is not None and offsets.max() in effect.offsets:
+                del self._coming[name]
 
-    def _happened(self, effect: Happened) -> None:
+    def _withdrawn(self, effect: SchedulesWithdrawn) -> None:
         """What was withdrawn is not in the table any more."""
-        if effect.topic.reserved and effect.event.kind == EventKind.PURGED:
-            gone = offsets_of(effect.event)
-            for name, (schedule, offsets) in list(self._coming.items()):
-                if schedule is None and not offsets - gone:
-                    del self._coming[name]
-                    self._retry_us.pop(name, None)
+        for name, (schedule, offsets) in list(self._coming.items()):
+            if schedule is None and not offsets - effect.offsets:
+                del self._coming[name]
+                self._retry_us.pop(name, None)
 
-    def _refused(self, effect: MessagesRefused | EventRefused) -> None:
-        """A change could not be written, nor any that came after it: what is in the table holds."""
-        if effect.topic.reserved and self._coming:
+    def _refused(self, _: SchedulesRefused) -> None:
+        """What is in the table holds."""
+        if self._coming:
             again_us = self._core.clock.wall_us() + _TRY_AGAIN_US
             for name in self._coming:
                 _log.warning("the schedule %s is as it was before: its change could not be written", name)

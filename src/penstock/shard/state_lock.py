@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from threading import get_ident
+import _thread
+from collections.abc import Callable
 
 
-class StateLock:
-    """Held for memory work only, by one thread at a time, and never twice."""
+class StateLock(_thread.RLock):  # type: ignore[misc]  # final for type checkers, made to be inherited by CPython
+    """Held for memory work only, by one thread at a time.
 
-    __slots__ = ("_lock", "_owner")
+    Of the locks that cost nothing (they are taken several times a message), only this kind knows its owner. It could be
+    taken twice by one thread; nobody does, and `tests/conftest.py` has every test see to that.
+    """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-
-    def __enter__(self) -> None:
-        assert self._owner != get_ident(), "this thread holds the state lock already"
-        self._lock.acquire()
-        self._owner = get_ident()
-
-    def __exit__(self, *_: object) -> None:
-        self._owner = 0
-        self._lock.release()
+    _is_owned: Callable[[], bool]
+    _at_fork_reinit: Callable[[], None]
 
     @property
     def held(self) -> bool:
         """Whether this thread holds it."""
-        return self._owner == get_ident()
+        return self._is_owned()
 
     def disown(self) -> None:
         """This is a forked process: the thread that held it may not be here."""
-        self._lock = threading.Lock()
-        self._owner = 0
+        self._at_fork_reinit()

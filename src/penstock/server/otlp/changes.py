@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.log.effects import Logged, Published, TopicChanged, TopicDeleted
+from penstock.log.effects import Happened, Published, TopicChanged, TopicDeleted
 from penstock.log.partition_log import Log
 from penstock.shard.shard import Engine
 
@@ -47,7 +47,7 @@ class Changes:
         self.noticed = threading.Event()
         self._listeners: tuple[tuple[type, Callable[[Any], None]], ...] = (
             (Published, self._published),
-            (Logged, self._logged),
+            (Happened, self._happened),
             (TopicChanged, self._topic_changed),
             (TopicDeleted, self._topic_changed),
         )
@@ -90,9 +90,9 @@ class Changes:
             if len(self._times) < _TIMES_MAX:
                 self._times[log, base] = self._engine.clock.wall_us()
 
-    def _logged(self, effect: Logged) -> None:
+    def _happened(self, effect: Happened) -> None:
         if effect.partition.events is not None and not effect.topic.reserved:
-            self._begins(effect.partition.events, effect.record.base)
+            self._begins(effect.partition.events, effect.base)
 
     def _topic_changed(self, _: TopicChanged | TopicDeleted) -> None:
         self._topics_changed = True

@@ -107,7 +107,9 @@ class TopicsInUse:
     def _happened(self, effect: Happened) -> None:
         delivery = self._deliveries.get(effect.topic.id)
         if delivery is not None:
-            delivery.committed(effect.partition.messages.partition, effect.event, self._core.clock.wall_us())
+            number, now_us = effect.partition.messages.partition, self._core.clock.wall_us()
+            for event in effect.events:
+                delivery.committed(number, event, now_us)
 
     def _refused(self, effect: EventRefused) -> None:
         delivery = self._deliveries.get(effect.topic.id)

@@ -112,7 +112,7 @@ class Meters(CommitObserver):
     def listen_to(self, folding: Folding) -> None:
         """Count what is committed."""
         folding.listen(Published, self.count_published)
-        folding.listen(Happened, self.count_event)
+        folding.listen(Happened, self.count_events)
         folding.listen(TopicDeleted, lambda effect: self.topic_gone(effect.topic))
 
     # The journal.
@@ -136,26 +136,23 @@ class Meters(CommitObserver):
     def count_published(self, effect: Published) -> None:
         """Messages were committed."""
         try:
-            self._published(effect)
+            topic, _, record, size_bytes = effect
+            if not self._commit_messages:
+                self._commit_us = self._wall_us()
+                self.traffic.look_at_clock()
+            count = record.count
+            self._commit_messages += count
+            meter = self._of_topics.get(topic.id) or self.meter_of(topic)
+            meter.published += count
+            meter.published_bytes += size_bytes
+            self.traffic.add(topic.name, count)
+            waited_s = (self._commit_us - record.timestamp_us) / 1_000_000
+            publishes = count if type(record) is SingleMessages else 1
+            self.publish_s.observe(waited_s if waited_s > 0 else 0.0, publishes)
+            self.published += count
+            self.published_bytes += size_bytes
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("a commit was not counted")
-
-    def _published(self, effect: Published) -> None:
-        record, topic, size_bytes = effect.record, effect.topic, effect.size_bytes
-        if not self._commit_messages:
-            self._commit_us = self._wall_us()
-            self.traffic.look_at_clock()
-        count = record.count
-        self._commit_messages += count
-        meter = self._of_topics.get(topic.id) or self.meter_of(topic)
-        meter.published += count
-        meter.published_bytes += size_bytes
-        self.traffic.add(topic.name, count)
-        waited_s = (self._commit_us - record.timestamp_us) / 1_000_000
-        publishes = count if type(record) is SingleMessages else 1
-        self.publish_s.observe(waited_s if waited_s > 0 else 0.0, publishes)
-        self.published += count
-        self.published_bytes += size_bytes
 
     def refused(self, error: PenstockError) -> None:
         self.refused_commits += 1
@@ -164,28 +161,28 @@ class Meters(CommitObserver):
 
     # Delivery.
 
-    def count_event(self, effect: Happened) -> None:
+    def count_events(self, effect: Happened) -> None:
         """Something happened to messages."""
         try:
-            self._happened(effect)
+            topic, partition, events, _ = effect
+            meter = self._of_topics.get(topic.id) or self.meter_of(topic)
+            for event in events:
+                if event.group is not None:
+                    self._count_event(meter, partition.messages, event, event.group)
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("an event was not counted")
 
-    def _happened(self, effect: Happened) -> None:
-        event, topic = effect.event, effect.topic
+    def _count_event(self, meter: TopicMeter, log: Log, event: Event, name: str) -> None:
         place = _PLACES.get(event.kind)
-        if event.group is None:
-            return
         if place is None:
-            if event.kind == EventKind.FORGOTTEN:
-                self._forget(topic, event.group)
+            if event.kind == EventKind.FORGOTTEN and meter.groups.pop(name, None) is not None:
+                self._named_groups -= 1
             return
-        meter = self._of_topics.get(topic.id) or self.meter_of(topic)
-        group = meter.groups.get(event.group) or self.group_of(meter, event.group)
+        group = meter.groups.get(name) or self.group_of(meter, name)
         group.counts[place] += event.count
         self.totals[place] += event.count
         if place == ACKED:
-            self._acked(effect.partition.messages, event, group)
+            self._acked(log, event, group)
         elif event.attempt > 1 and place == DELIVERED:
             group.counts[REDELIVERED] += event.count
             self.totals[REDELIVERED] += event.count
@@ -249,8 +246,3 @@ class Meters(CommitObserver):
         if meter is not None and meter is not self.others:
             self._named_topics -= 1
             self._named_groups -= len(meter.groups)
-
-    def _forget(self, topic: Topic, group: str) -> None:
-        meter = self._of_topics.get(topic.id)
-        if meter is not None and meter.groups.pop(group, None) is not None:
-            self._named_groups -= 1
