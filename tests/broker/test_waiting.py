@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import penstock
+import penstock.aio
+from penstock.shard.dispatch.waiting import Waiter
 from penstock.testing import FaultyStorage, VirtualClock
 
 
@@ -142,3 +146,100 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
     with penstock.open(tmp_path) as broker:
         assert {identity.offset for identity in ids} <= {message.offset for message in broker.read("t")}
         assert broker.group("t", "g").acked == 5
+
+
+# What a waiter decides.
+
+
+def waiters(broker: penstock.Broker, topic: str) -> list[Waiter]:
+    delivery = broker.engine.deliveries.in_use.of(broker.engine.topic(topic))
+    assert delivery is not None
+    return [waiter for desk in delivery.desks.values() for waiter in desk.waiters]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(5000):
+        if is_so():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("it never came to that")
+
+
+def wake_for_nothing(broker: penstock.Broker, topic: str) -> None:
+    delivery = broker.engine.deliveries.in_use.of(broker.engine.topic(topic))
+    assert delivery is not None
+    with broker.engine.lock:
+        for waiter in waiters(broker, topic):
+            waiter.served(delivery, [])
+
+
+def test_a_waiter_takes_what_is_ready_or_what_came(broker: penstock.Broker) -> None:
+    consuming, woken = broker.consumer(["t", "u"], "g")._consuming, []
+    broker.publish("t", "ready")
+    found = consuming.waiter(10, None, lambda: None).take(waits=True)
+    assert found is not None
+    assert [message.value for message in consuming.messages(found)] == [b"ready"]
+    waiter = consuming.waiter(10, None, lambda: woken.append(True))
+    assert waiter.take(waits=True) is None
+    assert waiter.take(waits=True) is None
+    assert (woken, waiters(broker, "t"), waiters(broker, "u")) == ([], [waiter], [waiter])
+    broker.publish("u", "came")
+    found = waiter.take(waits=False)  # at the moment in which its time was over
+    assert found is not None
+    assert [message.value for message in consuming.messages(found)] == [b"came"]
+    assert (woken, waiters(broker, "t"), waiters(broker, "u")) == ([True], [], [])
+
+
+def test_a_waiter_whose_time_is_over_or_whose_consumer_is_closed_has_nothing(broker: penstock.Broker) -> None:
+    consumer = broker.consumer("t", "g")
+    waiter, closed = (consumer._consuming.waiter(10, None, lambda: None) for _ in range(2))
+    assert (waiter.take(waits=True), closed.take(waits=True)) == (None, None)
+    assert waiter.take(waits=False) == []
+    assert waiters(broker, "t") == [closed]
+    consumer.close()
+    assert closed.take(waits=True) == []
+    with pytest.raises(penstock.BrokerClosed):
+        consumer._consuming.waiter(10, None, lambda: None).take(waits=False)
+
+
+def test_Q2_what_came_for_a_waiter_that_gave_up_goes_to_others(broker: penstock.Broker) -> None:
+    waiter = broker.consumer("t", "g")._consuming.waiter(10, None, lambda: None)
+    waiter.give_up()
+    assert waiter.take(waits=True) is None
+    broker.publish("t", "x")
+    with broker.consumer("t", "g") as other:
+        assert other.receive(1) == []
+        waiter.give_up()
+        assert [message.value for message in other.receive(1, wait=20)] == [b"x"]
+
+
+def test_a_receiver_that_is_woken_for_nothing_waits_on_as_it_was_asked_to(broker: penstock.Broker) -> None:
+    found: list[float] = []
+    consumer = broker.consumer("t", "g")
+    receive = partial(consumer.receive, 1, wait=20, visibility_timeout=7)
+    thread = threading.Thread(target=lambda: found.extend(m.lease.visibility_s for m in receive()))
+    thread.start()
+    for _ in range(3):
+        wait_until(lambda: len(waiters(broker, "t")) == 1 and not waiters(broker, "t")[0].done)
+        wake_for_nothing(broker, "t")
+    wait_until(lambda: len(waiters(broker, "t")) == 1 and not waiters(broker, "t")[0].done)
+    broker.publish("t", "x")
+    thread.join(20)
+    assert found == [7]
+
+
+def test_a_task_that_is_woken_for_nothing_waits_on_as_it_was_asked_to(tmp_path: Path) -> None:
+    async def main() -> list[float]:
+        async with penstock.aio.open(tmp_path) as face:
+            broker = face._broker
+            async with await face.consumer("t", "g") as consumer:
+                receiving = asyncio.ensure_future(consumer.receive(1, wait=20, visibility_timeout=7))
+                for _ in range(3):
+                    await asyncio.sleep(0.01)
+                    wake_for_nothing(broker, "t")
+                await asyncio.sleep(0.01)
+                assert not receiving.done()
+                await face.publish("t", "x")
+                return [message.lease.visibility_s for message in await receiving]
+
+    assert asyncio.run(main()) == [7]

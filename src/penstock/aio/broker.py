@@ -151,13 +151,12 @@ class AsyncBroker(AsyncAdministration):
         name: str | None = None,
     ) -> AsyncConsumer:
         """A consumer of one topic or of several, working for a group, which is made at `start` if it is new."""
-        consumer = AsyncConsumer(self._engine, self._outcomes, yes_or_no(autoack))
+        acks_itself = yes_or_no(autoack)
         making = asyncio.ensure_future(
             asyncio.to_thread(
                 lambda: Consuming(
                     self._engine,
                     AsyncDelivery,
-                    consumer,
                     topic,
                     group,
                     mode=mode,
@@ -170,11 +169,11 @@ class AsyncBroker(AsyncAdministration):
             )
         )
         try:
-            consumer._consuming = await asyncio.shield(making)  # noqa: SLF001 - the other half of making it
+            consuming = await asyncio.shield(making)
         except asyncio.CancelledError:
             (await making).close()  # it cannot be stopped half-way
             raise
-        return consumer
+        return AsyncConsumer(consuming, self._outcomes, self._engine.clock, acks_itself)
 
     def read(
         self,

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from penstock.aio.receiving import read_fetched, take_or_wait
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
 from penstock.model.options import duration, optional, whole
 from penstock.model.units import Duration, parse_duration
-from penstock.shard.dispatch.waiting import Waiter
 from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.delivered import Delivered, Leased
+from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
     from penstock.aio.outcomes import Outcomes
-    from penstock.shard.dispatch.waiting import Fetched
-    from penstock.shard.shard import Engine
+    from penstock.model.clock import EngineClock
 
 
 class AsyncDelivery(Delivered, frozen=True, gc=False):
@@ -75,12 +73,13 @@ class AsyncConsumer:
     [b'two coffees', b'one tea']
     """
 
-    def __init__(self, engine: Engine, outcomes: Outcomes, autoack: bool) -> None:
-        self._engine = engine
+    def __init__(
+        self, consuming: Consuming[AsyncDelivery], outcomes: Outcomes, clock: EngineClock, autoack: bool
+    ) -> None:
+        self._consuming = consuming
         self._outcomes = outcomes
         self._autoack = autoack
-        self._buffer: deque[AsyncDelivery] = deque()
-        self._consuming: Consuming[AsyncDelivery]
+        self._ready = ReadAhead(consuming, clock, autoack)
 
     @property
     def name(self) -> str:
@@ -101,23 +100,16 @@ class AsyncConsumer:
         """
         wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
         visibility_s = optional(duration(0.001))(visibility_timeout)
-        ready = self._consuming.take_ready(self._buffer, wanted)  # a loop may have left some
-        return ready or await self._receive(wanted, wait_s, visibility_s)
+        return self._ready.take(wanted) or await self._receive(wanted, wait_s, visibility_s)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> AsyncDelivery:
         while not self._consuming.closed:
-            while self._buffer:
-                message = self._buffer.popleft()
-                if self._consuming.hand_out(message):
-                    return message
-            received = await self._receive(1 if self._autoack else self._consuming.prefetch(), 0.5)
-            if received:
-                self._consuming.hold_ready(received[1:])
-                self._buffer.extend(received[1:])
-                return received[0]
+            message = self._ready.next() or self._ready.hold(await self._receive(self._ready.wanted, LOOP_WAIT_S))
+            if message is not None:
+                return message
         raise StopAsyncIteration
 
     async def ack(self, messages: Iterable[AsyncDelivery] | Leased) -> None:
@@ -166,50 +158,12 @@ class AsyncConsumer:
         await self.close()
 
     async def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[AsyncDelivery]:
-        deliveries, seats = self._engine.deliveries, self._consuming.seats
-        with self._engine.lock:
-            found = self._consuming.fetch(wanted, visibility_s)
-            if not found and wait_s > 0:
-                loop = asyncio.get_running_loop()
-                arrived = loop.create_future()
-
-                def wake() -> None:
-                    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                        loop.call_soon_threadsafe(_finish, arrived)
-
-                waiter = Waiter(seats, wanted, visibility_s, wake)
-                deliveries.wait(waiter, seats)
-        if found:
-            return await self._take(found)
-        if wait_s <= 0:
-            return []
-        try:
-            await asyncio.wait([arrived], timeout=wait_s)
-        except asyncio.CancelledError:
-            self._stop_waiting(waiter)
-            if waiter.found:
-                self._consuming.give_back(waiter.found)
-            raise
-        self._stop_waiting(waiter)
-        if waiter.found:
-            return await self._take(waiter.found)
-        if waiter.found is None or self._consuming.closed:
-            return []
-        return await self._receive(wanted, 0)  # which tells what is wrong
-
-    def _stop_waiting(self, waiter: Waiter) -> None:
-        with self._engine.lock:
-            self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
-
-    async def _take(self, found: Fetched) -> list[AsyncDelivery]:
-        if self._consuming.must_read_segments(found):
-            try:
-                messages = await asyncio.to_thread(self._consuming.messages, found)
-            except asyncio.CancelledError:
-                self._consuming.give_back(found)
-                raise
-        else:
-            messages = self._consuming.messages(found)
+        found = self._consuming.fetch_now(wanted, visibility_s)
+        if not found:
+            if wait_s <= 0:
+                return []
+            found = await take_or_wait(self._consuming, wanted, wait_s, visibility_s)
+        messages = await read_fetched(self._consuming, found, self, asyncio.to_thread)
         if self._autoack and messages:
             await self.ack(messages)
         return messages
@@ -221,8 +175,3 @@ class AsyncConsumer:
             commit.result()
         if lost is not None:
             raise lost
-
-
-def _finish(arrived: asyncio.Future[None]) -> None:
-    if not arrived.done():
-        arrived.set_result(None)

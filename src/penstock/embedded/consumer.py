@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,10 +11,10 @@ from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
 from penstock.model.options import duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration
-from penstock.shard.dispatch.waiting import Waiter
 from penstock.shard.interrupts import Uninterrupted
 from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.delivered import Delivered
+from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.waiting import Fetched
@@ -83,11 +82,9 @@ class Consumer:
     ) -> None:
         self._engine = engine
         self._autoack = yes_or_no(autoack)
-        self._buffer: deque[Delivery] = deque()
         self._consuming = Consuming(
             engine,
             Delivery,
-            self,
             topics,
             group,
             mode=mode,
@@ -97,6 +94,7 @@ class Consumer:
             start=start,
             name=name,
         )
+        self._ready = ReadAhead(self._consuming, engine.clock, self._autoack)
 
     @property
     def name(self) -> str:
@@ -117,13 +115,12 @@ class Consumer:
         """
         wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
         visibility_s = optional(duration(0.001))(visibility_timeout)
-        ready = self._consuming.take_ready(self._buffer, wanted)  # a loop may have left some
-        return ready or self._receive(wanted, wait_s, visibility_s)
+        return self._ready.take(wanted) or self._receive(wanted, wait_s, visibility_s)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Messages one by one, for as long as the consumer is open."""
         while not self._consuming.closed:
-            message = self._next()
+            message = self._ready.next() or self._ready.hold(self._receive(self._ready.wanted, LOOP_WAIT_S))
             if message is not None:
                 yield message
 
@@ -173,53 +170,33 @@ class Consumer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    def _next(self) -> Delivery | None:
-        while True:
-            try:
-                message = self._buffer.popleft()
-            except IndexError:
-                break
-            if self._consuming.hand_out(message):
-                return message
-        received = self._receive(1 if self._autoack else self._consuming.prefetch(), 0.5)
-        self._consuming.hold_ready(received[1:])
-        self._buffer.extend(received[1:])
-        return received[0] if received else None
-
     def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[Delivery]:
+        with Uninterrupted():
+            found = self._consuming.fetch_now(wanted, visibility_s)
+            if found or wait_s <= 0:
+                return self._take(found)
+        return self._wait_for_messages(wanted, wait_s, visibility_s)
+
+    def _wait_for_messages(self, wanted: int, wait_s: float, visibility_s: float | None) -> list[Delivery]:
         arrived = threading.Lock()  # bare: Ctrl-C in a wait leaves no other lock behind
         arrived.acquire()
-        waiter = Waiter(self._consuming.seats, wanted, visibility_s, arrived.release)
+        waiter = self._consuming.waiter(wanted, visibility_s, arrived.release)
+        clock = self._engine.clock
+        until_s = clock.monotonic_s() + wait_s
         try:
-            with Uninterrupted():
-                with self._engine.lock:
-                    found = self._consuming.fetch(wanted, visibility_s)
-                    if not found and wait_s > 0:
-                        self._engine.deliveries.wait(waiter, self._consuming.seats)
-                if found:
-                    return self._take(found)
-            if wait_s <= 0:
-                return []
-            arrived.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX))
+            while True:
+                with Uninterrupted():
+                    found = waiter.take(waits=wait_s > 0)
+                    if found is not None:
+                        return self._take(found)
+                woken = arrived.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX))
+                wait_s = until_s - clock.monotonic_s() if woken else 0.0
         except BaseException:
-            self._stop_waiting(waiter)
-            if waiter.found:
-                self._consuming.give_back(waiter.found)
+            waiter.give_up()
             raise
-        self._stop_waiting(waiter)
-        with Uninterrupted():
-            if waiter.found:
-                return self._take(waiter.found)
-        if waiter.found is None or self._consuming.closed:
-            return []
-        return self._receive(wanted, 0)  # which tells what is wrong
-
-    def _stop_waiting(self, waiter: Waiter) -> None:
-        with self._engine.lock:
-            self._engine.deliveries.stop_waiting(waiter, self._consuming.seats)
 
     def _take(self, found: Fetched) -> list[Delivery]:
-        messages = self._consuming.messages(found)
+        messages = self._consuming.messages(found, self)
         if self._autoack and messages:
             self._wait(*self._consuming.ack(messages))
         return messages

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from litestar.types import Guard
 
     from penstock.aio.consumer import AsyncDelivery
-    from penstock.model.units import Duration
     from penstock.server.http.members import Member, Members
     from penstock.server.services import Services
 
@@ -63,10 +62,10 @@ class Caller:
         return self.members.stopping
 
     async def receive(
-        self, member: Member, wanted: int, wait_s: float, visibility_timeout: Duration | None = None
+        self, member: Member, wanted: int, wait_s: float, visibility_s: float | None = None
     ) -> list[AsyncDelivery]:
         """Messages for a member, if whoever this is may still have them when they are there."""
-        found = await self.members.receive(member, wanted, wait_s, self.left, visibility_timeout)
+        found = await self.members.receive(member, wanted, wait_s, self.left, visibility_s)
         try:
             self.services.access.check(self.principal, now=True)
         except Unauthenticated:

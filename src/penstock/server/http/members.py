@@ -8,10 +8,10 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
+from penstock.aio.receiving import read_fetched, take_or_wait
 from penstock.delivery.offsets import Offsets
 from penstock.model.bounds import shown
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost, Overloaded, PenstockError
@@ -80,7 +80,7 @@ class Members:
         self._shared: dict[tuple[str, str], asyncio.Task[Member]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._stopped = asyncio.Event()
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -88,12 +88,11 @@ class Members:
     @property
     def stopping(self) -> bool:
         """Whether nobody is served any more."""
-        return self._stopped.is_set()
+        return self._stopped.done()
 
     async def pause(self, seconds: float) -> None:
         """Wait for so long, or until the server stops."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopped.wait(), seconds)
+        await asyncio.wait([self._stopped], timeout=seconds)
 
     def start(self) -> None:
         """Begin to forget those who are not heard of."""
@@ -167,34 +166,30 @@ class Members:
         wanted: int,
         wait_s: float,
         left: Callable[[], Coroutine[Any, Any, None]] | None = None,
-        visibility_timeout: Duration | None = None,
+        visibility_s: float | None = None,
     ) -> list[AsyncDelivery]:
         """Messages for a member; nothing when the server stops, or when whoever waits has `left`."""
-        take = partial(member.consumer.receive, wanted, visibility_timeout=visibility_timeout)
+        consumer = member.consumer
         member.heard_s = self._loop.time()
-        found = await take(0)
+        found = await consumer.receive(wanted, 0, visibility_timeout=visibility_s)
         if found or wait_s <= 0 or self.stopping:
             return found
-        receiving = self._loop.create_task(take(wait_s))
-        ends = [receiving, self._loop.create_task(self._stopped.wait())]
-        if left is not None:
-            ends.append(self._loop.create_task(left()))
+        leaving = None if left is None else self._loop.create_task(left())
+        ends = [self._stopped] if leaving is None else [self._stopped, leaving]
         member.waiting += 1
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not receiving.done():
-                return []
-            found = receiving.result()
-            if len(ends) > 2 and ends[2].done():  # nobody is there any more to hear of them
-                await member.consumer.release(found)
+            leased = await take_or_wait(member.consuming, wanted, wait_s, visibility_s, ends)
+            found = await read_fetched(member.consuming, leased, consumer, asyncio.to_thread)
+            if leaving is not None and leaving.done():  # nobody is there any more to hear of them
+                await consumer.release(found)
                 return []
             return found
         finally:
             member.waiting -= 1
             member.heard_s = self._loop.time()
-            for task in ends:
-                task.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)  # what was taken meanwhile is given back
+            if leaving is not None:
+                leaving.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
 
     def held(self, receipts: Iterable[tuple[str, Receipt]]) -> tuple[list[Held], list[str]]:
         """What receipts name, which were parsed, by member and topic; and the receipts of members that are gone.
@@ -237,7 +232,8 @@ class Members:
 
     def stop_waiting(self) -> None:
         """End all requests that wait for messages: they are answered with what there is."""
-        self._stopped.set()
+        if not self._stopped.done():
+            self._stopped.set_result(None)
 
     async def close(self) -> None:
         """Let everybody go."""

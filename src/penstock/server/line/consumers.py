@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from penstock.aio.receiving import read_fetched
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost, Overloaded, TopicNotFound
 from penstock.server.services import Services
-from penstock.shard.dispatch.waiting import Fetched
 from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.delivered import Delivered, Leased
 from penstock.shard.routing import check_partition
@@ -42,26 +42,16 @@ class _TopicConsumer:
     async def take(self, partition: int, wanted: int) -> list[Delivered]:
         """Up to so many messages of a partition, the best first; none if none is ready."""
         while True:
-            with self._engine.lock:
-                found = self._consuming.fetch(wanted, None, partition)
+            found = self._consuming.fetch_now(wanted, None, partition)
             if not found:
                 delivery, _ = self._consuming.seats[0]
                 check_partition(self._topic, len(delivery.topic.partitions), partition)
                 return []
-            messages = await self._read(found)
+            messages = await read_fetched(self._consuming, found, None, self._services.workers.run)
             for message in messages:
                 self._held[message.partition, message.offset] = message.lease
             if messages:  # else they could not be read, and have failed
                 return messages
-
-    async def _read(self, found: Fetched) -> list[Delivered]:
-        if not self._consuming.must_read_segments(found):
-            return self._consuming.messages(found)
-        try:
-            return await self._services.workers.run(partial(self._consuming.messages, found))
-        except BaseException:
-            self._consuming.give_back(found)
-            raise
 
     def ack(self, partition: int, offset: int) -> Commit | None:
         """A message is done, once this is committed."""
@@ -114,7 +104,6 @@ class Consumers:
                 Consuming,
                 self._services.engine,
                 Delivered,
-                None,
                 topic,
                 GROUP,
                 mode="shared",

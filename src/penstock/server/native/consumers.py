@@ -102,7 +102,6 @@ class Consumers:
         return Consuming(
             self._engine,
             Delivered,
-            None,
             request.topics,
             request.group,
             mode=request.mode,

@@ -98,71 +98,74 @@ class Deliverer:
         if self._connection.is_busy:
             self._stalled[correlation] = request
             return
-        waiter = Waiter(self.consuming.seats, wanted, visibility_s, partial(self._wake, correlation))
-        with self._engine.lock:
-            found = self.consuming.fetch(wanted, visibility_s)
-            if not found and wait_s > 0:
-                if self._connection.waiting >= _WAITING_MAX:
-                    raise Overloaded(f"{_WAITING_MAX:,} requests of this connection wait for messages already")
-                self._engine.deliveries.wait(waiter, self.consuming.seats)
-        if found:
-            self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
-        elif wait_s <= 0:
-            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
-        else:
-            timer = self._loop.call_later(min(wait_s, 1e6), self._stop_receiving, correlation)
-            self._receiving[correlation] = _Receiving(waiter, timer)
-            self._connection.waiting += 1
-            self._connection.end()  # it waits, which is no work
+        found = self.consuming.fetch_now(wanted, visibility_s)
+        if not found and wait_s > 0:
+            if self._connection.waiting >= _WAITING_MAX:
+                raise Overloaded(f"{_WAITING_MAX:,} requests of this connection wait for messages already")
+            waiter = self.consuming.waiter(wanted, visibility_s, partial(self._wake, correlation))
+            came = waiter.take(waits=True)
+            if came is None:
+                timer = self._loop.call_later(min(wait_s, 1e6), self._time_over, correlation)
+                self._receiving[correlation] = _Receiving(waiter, timer)
+                self._connection.waiting += 1
+                self._connection.end()  # it waits, which is no work
+                return
+            found = came
+        self._reply_with(found, correlation)
 
     def cancel(self, correlation: int) -> None:
         """The client does not want the reply to a RECEIVE any more, and what it would have got goes to others."""
-        if self._stalled.pop(correlation, None) is not None:
-            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
-        self._stop_receiving(correlation)
+        if correlation in self._receiving:
+            self._end_waiting(correlation).give_up()
+        elif self._stalled.pop(correlation, None) is None:
+            return
+        self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
 
     def _wake(self, correlation: int) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._received, correlation)
 
-    def _take_waiting(self, correlation: int) -> _Receiving | None:
-        """A request that waits no longer."""
-        receiving = self._receiving.pop(correlation, None)
-        if receiving is not None:
-            receiving.timer.cancel()
-            self._connection.waiting -= 1
-            self._connection.begin()
-        return receiving
-
     def _received(self, correlation: int) -> None:
-        receiving = self._take_waiting(correlation)
+        """A request that waits was woken."""
+        receiving = self._receiving.get(correlation)
         if receiving is None:
             return
-        waiter = receiving.waiter
+        if not self._connection.is_busy:
+            self._take(correlation, waits=True)
+            return
+        waiter = self._end_waiting(correlation)
+        waiter.give_up()
+        left_s = max(0.0, receiving.timer.when() - self._loop.time())
+        self._stalled[correlation] = Receive(self._number, waiter.max_messages, left_s, waiter.visibility_s)
+
+    def _time_over(self, correlation: int) -> None:
         if self._connection.is_busy:
-            self._give_up(waiter)
-            left_s = max(0.0, receiving.timer.when() - self._loop.time())
-            self._stalled[correlation] = Receive(self._number, waiter.max_messages, left_s, waiter.visibility_s)
-            return
-        self._stop_waiting(waiter)
-        if waiter.found:
-            self._pack(waiter.found, _REPLY_BYTES, partial(self._reply, correlation))
-            return
+            self.cancel(correlation)
+        else:
+            self._take(correlation, waits=False)
+
+    def _take(self, correlation: int, *, waits: bool) -> None:
         try:
-            with self._engine.lock:
-                found = self.consuming.fetch(waiter.max_messages, waiter.visibility_s)  # which tells what is wrong
+            found = self._receiving[correlation].waiter.take(waits=waits)
         except PenstockError as error:
+            self._end_waiting(correlation)
             self._connection.refuse(correlation, error)
             return
+        if found is not None:
+            self._end_waiting(correlation)
+            self._reply_with(found, correlation)
+
+    def _end_waiting(self, correlation: int) -> Waiter:
+        receiving = self._receiving.pop(correlation)
+        receiving.timer.cancel()
+        self._connection.waiting -= 1
+        self._connection.begin()
+        return receiving.waiter
+
+    def _reply_with(self, found: Fetched, correlation: int) -> None:
         if found:
             self._pack(found, _REPLY_BYTES, partial(self._reply, correlation))
         else:
-            self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
-
-    def _stop_receiving(self, correlation: int) -> None:
-        receiving = self._take_waiting(correlation)
-        if receiving is not None:
-            self._give_up(receiving.waiter)
             self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
 
     def _reply(self, correlation: int, packed: _Packed, error: BaseException | None) -> None:
@@ -197,19 +200,18 @@ class Deliverer:
             room = self._affordable(self._ahead() - self._untaken, _PUSH_BYTES)
             if room <= 0:
                 return
-            waiter = Waiter(self.consuming.seats, min(room, _PUSH_MESSAGES), None, self._wake_push)
-            try:
-                with self._engine.lock:
-                    found = self.consuming.fetch(waiter.max_messages, None)
-                    if not found:
-                        self._engine.deliveries.wait(waiter, self.consuming.seats)
-            except PenstockError as error:
-                self._give_up_pushing(error)
-                return
-            if found:
-                self._push(found)
-            else:
-                self._pushing = waiter
+            self._push_from(self.consuming.waiter(min(room, _PUSH_MESSAGES), None, self._wake_push))
+
+    def _push_from(self, waiter: Waiter) -> None:
+        try:
+            found = waiter.take(waits=True)
+        except PenstockError as error:
+            self._give_up_pushing(error)
+            return
+        if found is None:
+            self._pushing = waiter
+        elif found:
+            self._push(found)
 
     def _wake_push(self) -> None:
         with contextlib.suppress(RuntimeError):
@@ -220,11 +222,9 @@ class Deliverer:
         if waiter is None:
             return
         if not self._connection.writable:
-            self._give_up(waiter)  # it is fetched again when the client listens
+            waiter.give_up()  # it is fetched again when the client listens
             return
-        self._stop_waiting(waiter)
-        if waiter.found:
-            self._push(waiter.found)
+        self._push_from(waiter)
         self.push()
 
     def _push(self, found: Fetched) -> None:
@@ -373,21 +373,11 @@ class Deliverer:
             if lost is not None:
                 raise lost
 
-    def _stop_waiting(self, waiter: Waiter) -> None:
-        with self._engine.lock:
-            self._engine.deliveries.stop_waiting(waiter, self.consuming.seats)
-
-    def _give_up(self, waiter: Waiter) -> None:
-        """Wait no longer; what came at the last moment goes back."""
-        self._stop_waiting(waiter)
-        if waiter.found:
-            self.consuming.give_back(waiter.found)
-
     def close(self) -> Commit | None:
         """Give back what is held, and leave the group."""
         for correlation in (*self._receiving, *self._stalled):
             self.cancel(correlation)
         waiter, self._pushing = self._pushing, None
         if waiter is not None:
-            self._give_up(waiter)
+            waiter.give_up()
         return self.consuming.close()

@@ -25,7 +25,7 @@ from penstock.shard.core import Core
 from penstock.shard.dispatch.alarms import Alarms
 from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
-from penstock.shard.dispatch.waiting import Fetched, Seats, Waiter
+from penstock.shard.dispatch.waiting import Fetched, Seats
 from penstock.shard.reading.contents import Contents
 from penstock.shard.reading.indexing import segment_columns
 from penstock.shard.reading.log_reader import LogReader
@@ -301,22 +301,6 @@ class Deliveries:
         if found:
             self._core.meters.fetched(now.monotonic_s)
         return found
-
-    def wait(self, waiter: Waiter, seats: Seats) -> None:
-        """Have a waiter served; under the state lock."""
-        for delivery, seat in seats:
-            desk = delivery.desks[seat.group]
-            desk.waiters.append(waiter)
-            if desk.group.settings.rate is not None:
-                delivery.time_changed()
-
-    def stop_waiting(self, waiter: Waiter, seats: Seats) -> None:
-        """It waits no longer; under the state lock."""
-        waiter.done = True
-        for delivery, seat in seats:
-            desk = delivery.desks.get(seat.group)
-            if desk is not None and waiter in desk.waiters:
-                desk.waiters.remove(waiter)
 
     def check_open(self) -> None:
         """Raise if nothing can be delivered or settled; under the state lock."""

@@ -23,7 +23,7 @@ from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, Le
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
 from penstock.segments.window import Rows
-from penstock.shard.dispatch.waiting import Waiter
+from penstock.shard.dispatch.waiting import Seat, Waiter
 
 if TYPE_CHECKING:
     from penstock.log.partition_log import Log
@@ -35,24 +35,6 @@ _FOREVER_US = 2**63 - 1
 _FOREVER_S = float("inf")
 _GONE = (EventKind.REMOVED, EventKind.ARCHIVED)
 _WITHDRAWN = (EventKind.CANCELLED, EventKind.PURGED, EventKind.REDRIVEN)
-
-
-class Seat:
-    """The place of a consumer in a group: what it asked for."""
-
-    __slots__ = ("consumer", "group", "max_in_flight", "mode", "session_timeout_s", "visibility_s")
-
-    def __init__(
-        self,
-        consumer: str,
-        group: str,
-        mode: str,
-        max_in_flight: int,
-        visibility_s: float | None,
-        session_timeout_s: float,
-    ) -> None:
-        self.consumer, self.group, self.mode = consumer, group, mode
-        self.max_in_flight, self.visibility_s, self.session_timeout_s = max_in_flight, visibility_s, session_timeout_s
 
 
 class GroupDesk:
@@ -360,6 +342,19 @@ class TopicDelivery:
             for offset in offsets_of(event):
                 self.indexes[partition].delay_again(offset, int(event.detail or 0))
         self.next_us = 0
+
+    def wait(self, seat: Seat, waiter: Waiter) -> None:
+        """Have a waiter served."""
+        desk = self.desks[seat.group]
+        desk.waiters.append(waiter)
+        if desk.group.settings.rate is not None:
+            self.time_changed()
+
+    def stop_waiting(self, seat: Seat, waiter: Waiter) -> None:
+        """It waits no longer."""
+        desk = self.desks.get(seat.group)
+        if desk is not None and waiter in desk.waiters:
+            desk.waiters.remove(waiter)
 
     def serve(self, now: Moment) -> None:
         """Give those who wait what is ready for them."""

@@ -1,40 +1,138 @@
-"""Those who wait for messages: each is served once, by whoever makes something ready."""
+"""Receiving: take what is ready, else wait until something may be. All consumers decide it here.
+
+Most find something at once (`Consuming.fetch_now`). For the others a `Waiter` is one such request; whoever made it says
+how it is woken and when its time is over:
+
+    while (found := waiter.take(waits=time_is_left)) is None:
+        sleep until `wake` was called, or until the time is over
+    read what was found
+
+A thread sleeps on a lock (`embedded.consumer`), a task on a future (`aio.consumer`), and a connection does not sleep:
+it calls `take` again from its event loop (`server.native.delivering`). Whoever does not want the messages any more,
+because it was cancelled or the client went away, calls `give_up`: what came at the last moment is given back.
+
+Each waiter is served once, by whoever makes something ready: a commit, or the timer. It may also be woken with nothing,
+when its consumer or topic is closed or serving it failed; then `take` looks for itself, and raises what is wrong.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from penstock.delivery.group import Pick
-    from penstock.shard.dispatch.topic_delivery import Seat, TopicDelivery
+    from penstock.shard.dispatch.topic_delivery import TopicDelivery
+    from penstock.shard.state_lock import StateLock
 
-Seats = list[tuple["TopicDelivery", "Seat"]]
+
+class Seat:
+    """The place of a consumer in a group: what it asked for."""
+
+    __slots__ = ("consumer", "group", "max_in_flight", "mode", "session_timeout_s", "visibility_s")
+
+    def __init__(
+        self,
+        consumer: str,
+        group: str,
+        mode: str,
+        max_in_flight: int,
+        visibility_s: float | None,
+        session_timeout_s: float,
+    ) -> None:
+        self.consumer, self.group, self.mode = consumer, group, mode
+        self.max_in_flight, self.visibility_s, self.session_timeout_s = max_in_flight, visibility_s, session_timeout_s
+
+
+Seats = list[tuple["TopicDelivery", Seat]]
 Fetched = list[tuple["TopicDelivery", list["Pick"]]]
 """What was leased, topic by topic."""
 
 
+class Receiver(Protocol):
+    """The consumer that a waiter receives for."""
+
+    seats: Seats
+    closed: bool
+
+    def fetch(self, max_messages: int, visibility_s: float | None) -> Fetched:
+        """Lease what is ready; under the state lock."""
+
+    def give_back(self, found: Fetched) -> None:
+        """Whoever they were taken for has gone."""
+
+
 class Waiter:
-    """A consumer that found nothing and waits, on all its topics at once; used under the state lock."""
+    """One request for messages, on all topics of a consumer at once."""
 
-    __slots__ = ("_seats", "_wake", "done", "found", "max_messages", "visibility_s")
+    __slots__ = ("_consumer", "_is_waiting", "_lock", "_served", "_wake", "done", "max_messages", "visibility_s")
 
-    def __init__(self, seats: Seats, max_messages: int, visibility_s: float | None, wake: Callable[[], None]) -> None:
-        self._seats = seats
+    def __init__(
+        self,
+        consumer: Receiver,
+        lock: StateLock,
+        max_messages: int,
+        visibility_s: float | None,
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake` is called once for each wait, under the state lock."""
+        self._consumer = consumer
+        self._lock = lock
         self._wake = wake
+        self._is_waiting = False  # among those who wait on the topics
+        self._served: Fetched | None = None
         self.max_messages = max_messages
         self.visibility_s = visibility_s
         self.done = False
-        self.found: Fetched | None = None
+
+    # For whoever receives.
+
+    def take(self, *, waits: bool) -> Fetched | None:
+        """What came or is ready; an empty list if nothing is, and None if it `waits` for that."""
+        with self._lock:
+            if self._is_waiting:
+                if waits and not self.done:
+                    return None
+                served = self._stop()
+                if served:
+                    return served
+                if served is None or self._consumer.closed:
+                    return []
+            found = self._consumer.fetch(self.max_messages, self.visibility_s)
+            if found or not waits:
+                return found
+            self._start()
+            return None
+
+    def give_up(self) -> None:
+        """Nobody wants the messages any more: wait no longer, and give back what came meanwhile."""
+        with self._lock:
+            served = self._stop() if self._is_waiting else None
+        if served:
+            self._consumer.give_back(served)
+
+    def _start(self) -> None:
+        self._is_waiting, self.done = True, False
+        for delivery, seat in self._consumer.seats:
+            delivery.wait(seat, self)
+
+    def _stop(self) -> Fetched | None:
+        self._is_waiting, self.done = False, True
+        for delivery, seat in self._consumer.seats:
+            delivery.stop_waiting(seat, self)
+        served, self._served = self._served, None
+        return served
+
+    # For whoever makes something ready; under the state lock.
 
     def seats_in(self, topic: TopicDelivery) -> list[Seat]:
         """Its seats in a topic."""
-        return [seat for delivery, seat in self._seats if delivery is topic]
+        return [seat for delivery, seat in self._consumer.seats if delivery is topic]
 
     def served(self, topic: TopicDelivery, picks: list[Pick]) -> None:
         """It has its messages (or, without any, must look for itself); whoever comes first serves it."""
         if self.done:
             return
         self.done = True
-        self.found = [(topic, picks)] if picks else []
+        self._served = [(topic, picks)] if picks else []
         self._wake()

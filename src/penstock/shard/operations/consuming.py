@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -21,8 +20,8 @@ from penstock.model.options import duration, whole
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration, Time, due_time_us, parse_duration
 from penstock.segments.window import Rows
-from penstock.shard.dispatch.topic_delivery import Seat, TopicDelivery
-from penstock.shard.dispatch.waiting import Fetched, Seats
+from penstock.shard.dispatch.topic_delivery import TopicDelivery
+from penstock.shard.dispatch.waiting import Fetched, Seat, Seats, Waiter
 from penstock.shard.operations.burying import bury
 from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen
 from penstock.shard.reading.contents import Unreadable
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.shard.shard import Engine
 
 Act = Callable[[Group, Lease, Offsets, Outcome], None]
-_PREFETCH = 100
 
 Message = TypeVar("Message", bound=Delivered)
 
@@ -43,7 +41,6 @@ class Consuming(Generic[Message]):
         self,
         engine: Engine,
         message_class: type[Message],
-        owner: object,
         topics: str | Sequence[str],
         group: str,
         *,
@@ -57,7 +54,6 @@ class Consuming(Generic[Message]):
         self._engine = engine
         self._deliveries = engine.deliveries
         self._class = message_class
-        self._owner = owner
         names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
         if not names or len({check_open_topic(name) for name in names}) < len(names):
             raise InvalidArgument(f"{shown(topics)} is not a topic or a list of different topics")
@@ -92,6 +88,15 @@ class Consuming(Generic[Message]):
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
         return self._deliveries.fetch(self.seats, max_messages, visibility_s, partition)
 
+    def fetch_now(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
+        """As `fetch`, for whoever does not hold the state lock: most find something, and need no waiter."""
+        with self._engine.lock:
+            return self.fetch(max_messages, visibility_s, partition)
+
+    def waiter(self, max_messages: int, visibility_s: float | None, wake: Callable[[], None]) -> Waiter:
+        """A request for messages, which takes what is ready or waits for it."""
+        return Waiter(self, self._engine.lock, max_messages, visibility_s, wake)
+
     def must_read_segments(self, found: Fetched) -> bool:
         """Whether getting the content may take milliseconds."""
         contents = self._deliveries.contents
@@ -102,17 +107,21 @@ class Consuming(Generic[Message]):
                     return True
         return False
 
-    def messages(self, fetched: Fetched) -> list[Message]:
-        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest."""
+    def messages(self, fetched: Fetched, owner: object = None) -> list[Message]:
+        """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest.
+
+        `owner` is the face of the consumer, through which they are settled.
+        """
         found: list[Message] = []
         for delivery, picks in fetched:
-            found += self._messages_of(delivery, picks)
+            found += self._messages_of(delivery, picks, owner)
         return found
 
-    def _messages_of(self, delivery: TopicDelivery, picks: list[Pick]) -> list[Message]:
+    def _messages_of(self, delivery: TopicDelivery, picks: list[Pick], owner: object) -> list[Message]:
         """What one lease took from several lanes is read once, and then put in the order of the picks."""
         whole: dict[Lease, Offsets] = {}
         for pick in picks:
+            pick.lease.owner = owner
             known = whole.get(pick.lease)
             whole[pick.lease] = pick.offsets if known is None else known | pick.offsets
         read = {lease: self._read(delivery, lease, offsets) for lease, offsets in whole.items()}
@@ -132,7 +141,6 @@ class Consuming(Generic[Message]):
     def _read(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Message]:
         """The messages at these offsets; those that cannot be read fail."""
         found: list[Message] = []
-        lease.owner = self._owner
         for offsets, timestamps_us, batch in self.rows(delivery, lease, wanted):
             count = len(offsets)
             nothing = [None] * count
@@ -190,43 +198,13 @@ class Consuming(Generic[Message]):
         lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
         return min(self.max_in_flight, window if lanes <= 1 else min(window, 1))
 
-    def prefetch(self) -> int:
-        """How many messages to hold ready for a loop."""
-        return self.ahead(_PREFETCH)
-
-    def hold_ready(self, messages: list[Message]) -> None:
+    def hold_unseen(self, messages: list[Message]) -> None:
         """Nobody has seen these yet: if their leases run out, it was no fault of theirs."""
         for lease, some in self._by_lease(messages):
             hold_unseen(lease, Offsets(map(_offset, some)))
 
-    def take_ready(self, buffer: deque[Message], wanted: int) -> list[Message]:
-        """Hand out some of what is held ready."""
-        found: list[Message] = []
-        while buffer and len(found) < wanted:
-            message = buffer.popleft()
-            if self.hand_out(message):
-                found.append(message)
-        return found
-
-    def hand_out(self, message: Message) -> bool:
-        """Somebody sees a message that was held ready: its time begins anew; whether it is still held."""
-        lease, offset = message.lease, message.offset
-        if lease.unseen is not None:
-            lease.unseen.discard(offset)
-        now_s = self._engine.clock.monotonic_s()
-        left_s = lease.deadline_of(offset) - now_s
-        if offset not in lease.messages or left_s <= 0:
-            return False
-        if left_s < 0.9 * lease.visibility_s:
-            delivery, seat = self._by_topic[message.topic]
-            with self._engine.lock:
-                desk = delivery.desks.get(seat.group)
-                if desk is not None:
-                    desk.group.leases.extend(lease, Offsets([offset]), now_s + lease.visibility_s)
-        return offset in lease.messages
-
     def take(self, leased: Leased) -> None:
-        """Somebody far away sees messages that were held ready: their time begins anew."""
+        """Somebody sees messages that were held ready: their time begins anew."""
         now_s = self._engine.clock.monotonic_s()
         with self._engine.lock:
             for topic, leases in leased.by_topic.items():
