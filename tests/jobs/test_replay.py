@@ -20,7 +20,7 @@ from penstock.model.errors import ConnectionLost, DiskFull, InvalidArgument, Top
 from penstock.spark.errors import DataLoss
 from penstock.spark.jobs.archiving import archive
 from penstock.spark.jobs.compacting import compact
-from penstock.spark.jobs.parts import Pace, Part, rounds
+from penstock.spark.jobs.parts import Part, rounds
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.replay_files import Files
 from penstock.spark.jobs.replaying import replay
@@ -197,24 +197,6 @@ def test_a_lake_has_what_is_gone_from_the_topic_and_nothing_is_there_twice(
         copy[3]["penstock-origin"] for copy in latest.values()
     )
     assert outcome.summary["chosen"] == len(latest)
-
-
-def test_a_rate_is_never_exceeded_over_any_second() -> None:
-    now, went = [100.0], []
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    pace = Pace(20, lambda: now[0], sleep)
-    for _ in range(100):
-        pace.wait()
-        now[0] += 0.01  # publishing takes its time
-        went.append((now[0], pace.at_once or 0))
-        pace.went(pace.at_once or 0)
-    for start, _ in went:
-        assert sum(count for at, count in went if start <= at < start + 1) <= 20
-    assert Pace(None).at_once is None
-    assert Pace(0.5).at_once == 1
 
 
 def test_partitions_are_cut_side_by_side_and_whole() -> None:

@@ -17,7 +17,7 @@ from penstock.model.letters import ByName, DeadLetter, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit, check_rate
-from penstock.model.pace import Pace
+from penstock.model.pace import Pace, paced
 from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
@@ -214,11 +214,12 @@ class AsyncClientAdministration:
         self, topic: str, ids: list[str], to: str | None, rate: float | None
     ) -> AsyncIterator[RedriveReport]:
         """Send back the dead letters that are named, so many at a time; what each step did."""
-        pace = Pace(rate, time.monotonic())
+        pace = Pace(rate)
         at_once = pace.at_once(_REDRIVEN_AT_ONCE)
-        for start in range(0, max(1, len(ids)), at_once):  # once at least: the server says what is wrong with `to`
-            await asyncio.sleep(pace.ahead_s(start, time.monotonic()))
-            some = ids[start : start + at_once]
+        # One step at least: the server says what is wrong with `to`.
+        steps = [ids[start : start + at_once] for start in range(0, max(1, len(ids)), at_once)]
+        for sleep_s, some in paced(steps, pace, time.monotonic):
+            await asyncio.sleep(sleep_s)
             step = await self.call("redrive", RedriveReport, topic=topic, ids=some, to=to)
             step.skipped += len(some) - step.selected  # they were gone before the server looked
             step.selected = len(some)

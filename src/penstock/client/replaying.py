@@ -44,7 +44,7 @@ class Replaying:
         self.partition = partition
         self._function = None if isinstance(to, str) else to
         self._filter = filter
-        self._pace = Pace(check_rate(rate), time.monotonic())
+        self._pace = Pace(check_rate(rate))
         self._offsets: dict[int, list[int]] = {}
         self.count = 0
         self.to_group: dict[str, Any] | None = None
@@ -82,11 +82,12 @@ class Replaying:
 
     def ahead_s(self) -> float:
         """How long the next message has to wait, for the rate to be kept."""
-        return 0.0 if self._function is None else self._pace.ahead_s(self.count, time.monotonic())
+        return 0.0 if self._function is None else self._pace.ahead_s(time.monotonic())
 
     def take(self, message: StoredMessage) -> None:
         """Call the function with a message, or note it for the group."""
         if self._function is not None:
+            self._pace.went(1, time.monotonic())
             self._function(message)
         else:
             self._offsets.setdefault(message.partition, []).append(message.offset)

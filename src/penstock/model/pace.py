@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
-from penstock.model.clock import EngineClock
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+Some = TypeVar("Some")
+
+_SHORT_S = 0.001  # neither worth a sleep, nor a pause of the work
 
 
 class Pace:
-    """So many a second at most, counted from the beginning; as fast as it goes where there is no rate.
+    """Never more than so many a second, over any second; as fast as it goes where there is no rate.
 
-    >>> pace = Pace(100, started_s=0.0)
-    >>> pace.ahead_s(50, now_s=0.2), pace.at_once(500)
-    (0.3, 10)
+    What goes at once is a turn, and the next turn waits until the time of this one is over. Time that was not used is
+    not saved up: after a pause it goes on at the rate, and does not catch up.
+
+    >>> pace = Pace(100)
+    >>> pace.at_once(500), pace.ahead_s(now_s=5.0)
+    (10, 0.0)
+    >>> pace.went(10, now_s=5.0)
+    >>> round(pace.ahead_s(now_s=5.02), 3)
+    0.08
     """
 
-    def __init__(self, rate: float | None, started_s: float) -> None:
+    def __init__(self, rate: float | None, turn_s: float = 0.1) -> None:
         self._rate = rate
-        self._started_s = started_s
-
-    def ahead_s(self, done: int, now_s: float) -> float:
-        """How long the next one has to wait when so many are done."""
-        return 0.0 if self._rate is None else max(0.0, done / self._rate - (now_s - self._started_s))
+        self._turn_s = turn_s
+        self._due_s = self._slept_from_s = float("-inf")
 
     def at_once(self, most: int) -> int:
-        """How many may go in one step: what is due in a tenth of a second."""
-        return most if self._rate is None else max(1, min(most, int(self._rate / 10)))
+        """How many may go in one turn, which is so long: one at least."""
+        return most if self._rate is None else max(1, min(most, int(self._rate * self._turn_s)))
+
+    def ahead_s(self, now_s: float) -> float:
+        """How long to sleep before the next turn; what is too short to sleep is added to the turn after it."""
+        ahead_s = self._due_s - now_s
+        if ahead_s < _SHORT_S:
+            return 0.0
+        self._slept_from_s = now_s
+        return ahead_s
+
+    def went(self, count: int, now_s: float) -> None:
+        """So many went just now."""
+        if self._rate is None:
+            return
+        stood_still = now_s == self._slept_from_s  # a caller's clock may, while the machine sleeps
+        if stood_still or now_s - self._due_s >= _SHORT_S:
+            self._due_s = now_s
+        self._due_s += count / self._rate
 
 
-class SleepingPace(Pace):
-    """A pace that is kept by sleeping on a clock."""
-
-    def __init__(self, rate: float | None, clock: EngineClock) -> None:
-        super().__init__(rate, clock.monotonic_s())
-        self._clock = clock
-
-    def keep(self, done: int, slack_s: float = 0.0) -> None:
-        """Sleep until the next one is due, when so many are done; not for less than the slack."""
-        now_s = self._clock.monotonic_s()
-        ahead_s = self.ahead_s(done, now_s)
-        if ahead_s >= slack_s:
-            self._clock.sleep_s(ahead_s)
-            if self._clock.monotonic_s() == now_s:  # a caller's clock that stands still while the machine sleeps
-                self._started_s -= ahead_s
+def paced(turns: Iterable[list[Some]], pace: Pace, now_s: Callable[[], float]) -> Iterator[tuple[float, list[Some]]]:
+    """Turns of some work, each with how long to sleep before it."""
+    for some in turns:
+        asked_s = now_s()
+        sleep_s = pace.ahead_s(asked_s)
+        yield sleep_s, some
+        pace.went(len(some), min(asked_s + sleep_s, now_s()))  # since it began

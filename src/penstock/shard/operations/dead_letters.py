@@ -21,7 +21,7 @@ from penstock.model.events import Event, EventKind
 from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
-from penstock.model.pace import SleepingPace
+from penstock.model.pace import Pace, paced
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
@@ -183,10 +183,11 @@ def redrive(
     letters_topic = dead_letters_topic(topic_name)
     if letters_topic == check_open_topic(letters_topic.removesuffix(DEAD_LETTERS) if to is None else to):
         raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
-    pace = SleepingPace(None if dry_run else rate, engine.clock)
+    pace = Pace(None if dry_run else rate)
     # What dies again meanwhile comes behind this end: one call does not go round in circles.
-    for letters in _in_steps(_until_now(engine, topic_name, chosen), chosen, pace.at_once(AT_ONCE)):
-        pace.keep(report.selected)
+    steps = _in_steps(_until_now(engine, topic_name, chosen), chosen, pace.at_once(AT_ONCE))
+    for sleep_s, letters in paced(steps, pace, engine.clock.monotonic_s):
+        engine.clock.sleep_s(sleep_s)
         report.selected += len(letters)
         if not dry_run:
             with Uninterrupted():

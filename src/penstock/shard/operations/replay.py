@@ -10,7 +10,7 @@ from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.names import check_group_name
-from penstock.model.pace import SleepingPace
+from penstock.model.pace import Pace
 from penstock.model.units import Time, parse_time_us
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.shard.shard import Engine
 
 Choice = Callable[[StoredMessage], bool]
-_SLEEP_MIN_S = 0.001
 
 
 def replay_window(
@@ -54,14 +53,16 @@ def replay_to_function(
 ) -> int:
     """Call the function with every message of the window, acked, dead and archived ones too; how many."""
     count = 0
-    pace = SleepingPace(rate, engine.clock)
+    pace, clock = Pace(rate), engine.clock
     for number, reader in _readers(engine, topic_name, partition):
         withdrawn = _withdrawn(engine, topic_name, number)
         for message in reader.messages(window):
             if message.offset in withdrawn or (chosen is not None and not chosen(message)):
                 continue
             if rate is not None:
-                pace.keep(count, _SLEEP_MIN_S)
+                if ahead_s := pace.ahead_s(clock.monotonic_s()):
+                    clock.sleep_s(ahead_s)
+                pace.went(1, clock.monotonic_s())
             function(message)
             count += 1
     return count

@@ -18,11 +18,12 @@ from pyspark.sql.types import BinaryType, StringType
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.options import check_rate
+from penstock.model.pace import Pace
 from penstock.spark.frames import read_events, read_topic
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.letters import letters, letters_topics
 from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import OFFSET, Pace, Part, Published, identity_of
+from penstock.spark.jobs.parts import OFFSET, Part, Published, identity_of
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.jobs.repeatable import check_repeatable
@@ -72,7 +73,7 @@ def dlq_redrive(
         else:
             identity = identity_of("redrive", {"topic": home, "where": where, "value": value, "to": to})
             options = WriteOptions(place.servers or "", place.secrets, to or home)
-            published = Published(client, options, identity, Pace(rate))
+            published = Published(client, options, identity, rate)
             skipped = _replaced(place, home, chosen, choice, to, published, rate, progress)
         progress.step("verifying")
         found = _Verified(spark, place, home, to, chosen, choice, copied_only=value is not None)
@@ -153,7 +154,7 @@ def _replaced(
 ) -> int:
     """Publish what takes the place of each letter, then purge the letter; how many were gone by then."""
     client = place.client("redriving")
-    at_once = _AT_ONCE if rate is None else max(1, min(_AT_ONCE, int(rate * _TURN_S)))
+    at_once = Pace(rate, _TURN_S).at_once(_AT_ONCE)
     known = {info.name: len(info.partitions) for info in client.topics()}
     partitions = known.get(topic) if to is None else None
     skipped = 0

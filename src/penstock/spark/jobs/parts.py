@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.model.pace import Pace
 from penstock.spark.options import WriteOptions
 from penstock.spark.writing import Staged, publish, stage
 
@@ -65,42 +66,12 @@ def rounds(windows: Sequence[Part], parts: int) -> Iterator[list[Part]]:
         yield [part for part in cut if part.count]
 
 
-class Pace:
-    """Never more than so many messages a second, over any second: a turn is as far behind the one before as it is due.
-
-    `clock` and `sleep` are for tests.
-    """
-
-    def __init__(
-        self,
-        rate: float | None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._rate, self._clock, self._sleep = rate, clock, sleep
-        self._free_s = clock()
-
-    @property
-    def at_once(self) -> int | None:
-        """How many may go in one turn; None where there is no limit."""
-        return None if self._rate is None else max(1, int(self._rate * _TURN_S))
-
-    def wait(self) -> None:
-        """Wait for the next turn."""
-        while (ahead_s := self._free_s - self._clock()) > 0:
-            self._sleep(ahead_s)
-
-    def went(self, messages: int) -> None:
-        """So many were published just now."""
-        if self._rate is not None:
-            self._free_s = self._clock() + messages / self._rate
-
-
 class Published:
     """Publishes rows from the driver, part by part and turn by turn, each once."""
 
-    def __init__(self, client: Client, options: WriteOptions, identity: str, pace: Pace) -> None:
-        self._client, self._options, self._identity, self._pace = client, options, identity, pace
+    def __init__(self, client: Client, options: WriteOptions, identity: str, rate: float | None) -> None:
+        self._client, self._options, self._identity = client, options, identity
+        self._pace = Pace(rate, _TURN_S)
 
     def producer(self, partition: int) -> str:
         """The name under which the parts of a partition are published."""
@@ -119,15 +90,15 @@ class Published:
         left = rows.filter(pc.greater_equal(rows.column(OFFSET), known)) if known > part.start else rows
         for start, end, reached in self._turns(left.column(OFFSET).to_pylist(), part.end):
             some = left.slice(start, end - start).drop_columns([OFFSET])
-            self._pace.wait()
+            time.sleep(self._pace.ahead_s(time.monotonic()))
             self._once(part, reached, some)
-            self._pace.went(end - start)
+            self._pace.went(end - start, time.monotonic())
             went(reached)
         return len(left)
 
     def _turns(self, offsets: list[int], part_end: int) -> Iterator[tuple[int, int, int]]:
         """From row to row, and the offset behind; rows that are made of one message go together."""
-        size = self._pace.at_once or len(offsets) or 1
+        size = self._pace.at_once(len(offsets) or 1)
         start = 0
         while start < len(offsets):
             end = min(start + size, len(offsets))

@@ -19,7 +19,7 @@ from penstock.model.options import check_rate
 from penstock.model.units import Time
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import OFFSET, PARTITION, Pace, Part, Published, identity_of, rounds
+from penstock.spark.jobs.parts import OFFSET, PARTITION, Part, Published, identity_of, rounds
 from penstock.spark.jobs.past import Past, window_of
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
@@ -91,7 +91,7 @@ def replay(
         past = Past(place, topic, lake)
         job: _Replay | None = None
         if to_topic is not None:
-            job = _Replay(place, past, query, identity_of("replay", words), Pace(check_rate(rate)))
+            job = _Replay(place, past, query, identity_of("replay", words), check_rate(rate))
         windows = past.windows(window) if job is None else past.windows(window, job.reached)
         progress.step("choosing")
         chosen = query.count(spark, past, windows)
@@ -202,14 +202,14 @@ def _is_own(name: Any, _: Any) -> Any:
 class _Replay:
     """A replay into a topic."""
 
-    def __init__(self, place: Place, past: Past, query: Query, identity: str, pace: Pace) -> None:
+    def __init__(self, place: Place, past: Past, query: Query, identity: str, rate: float | None) -> None:
         assert query.to_topic is not None and place.servers is not None
         self._client = place.client("replaying into a topic")
         self._past, self._query, self._to = past, query, query.to_topic
         self._options = WriteOptions(place.servers, place.secrets, self._to)
         self._place = place
         self._is_new = False
-        self._published = Published(self._client, self._options, identity, pace)
+        self._published = Published(self._client, self._options, identity, rate)
         self.reached = self._published.reached
         self._driver_rows = max(1, min(_SMALL_ROWS, past.rows_in(_DRIVER_BYTES)))
 
