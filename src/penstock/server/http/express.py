@@ -1,7 +1,9 @@
 """The express lane: small plain publishes, from the parser to the broker and back with nothing in between.
 
-Where something is special about a request, such as a large or chunked body or an origin, it goes the usual way, through
-ASGI, and the same functions are called there.
+A task and an event of asyncio take as long as publishing: the lane halves the processor time of such a request (the
+benchmarks measure it beside the usual way). Where something is special about a request, such as a large or chunked
+body or an origin, it goes the usual way, through ASGI. What is published, and what the reply to it is, `publishing`
+decides for both.
 """
 
 from __future__ import annotations
@@ -13,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.model.errors import PenstockError
-from penstock.model.intake import check_message
 from penstock.model.units import parse_digits
-from penstock.server.access.principal import Scope
 from penstock.server.http.failures import encode, headers_of, problem_of
-from penstock.server.http.publishing import publish_message, read_message
+from penstock.server.http.publishing import begin_one, publish_of
 
 if TYPE_CHECKING:
     from penstock.server.http.connection import Connection
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from penstock.server.services import Services
 
 _BODY_BYTES_MAX = 64 << 10
-_PREFIXES = (b"/v1/topics/", b"/topics/")
-_SUFFIX = b"/publish"
 _SPECIAL = frozenset({b"origin", b"transfer-encoding", b"upgrade", b"sec-fetch-site"})
 
 
@@ -80,16 +78,17 @@ class ExpressLane:
 
     def enter(self, connection: Connection) -> PlainPublish | None:
         """A request whose head was read, if it may take the lane."""
-        path, _, query = connection.url.partition(b"?")
-        if not path.endswith(_SUFFIX) or not path.startswith(_PREFIXES) or b"%" in path:
+        raw_path, _, query = connection.url.partition(b"?")
+        path = raw_path.decode("latin-1")
+        operation, topic = publish_of(path) or (None, "")
+        if operation != "publish" or "%" in path:
             return None
-        topic = path[path.index(b"topics/") + 7 : -len(_SUFFIX)]
         headers = dict(connection.headers)
         length = parse_digits(headers.get(b"content-length", b"").decode("latin-1"))
-        if b"/" in topic or length is None or length > _BODY_BYTES_MAX or not _SPECIAL.isdisjoint(headers):
+        if length is None or length > _BODY_BYTES_MAX or not _SPECIAL.isdisjoint(headers):
             return None
         version = connection.parser.get_http_version()
-        request = PlainPublish(connection, headers, topic.decode("latin-1"), path.decode("latin-1"), query)
+        request = PlainPublish(connection, headers, topic, path, query)
         request.keep_alive = version != "1.0" and connection.parser.should_keep_alive()
         return request
 
@@ -100,11 +99,8 @@ class ExpressLane:
         client = connection.client
         try:
             principal = self._front.admit(request.path, request.headers, client[0] if client else "?")
-            principal.require(Scope.PUBLISH, request.topic)
-            config, now_us = services.engine.config, services.engine.clock.wall_us()
-            message = read_message(config, bytes(request.body), request.query, connection.headers)
-            single = check_message(message, config, now_us)
-            reply, commit = publish_message(services, principal, request.topic, now_us, message.partition, single)
+            body = bytes(request.body)
+            reply, commit = begin_one(services, principal, request.topic, body, request.query, connection.headers)
         except Exception as error:  # noqa: BLE001 - whoever asked hears of it
             self._refuse(request, error)
             return

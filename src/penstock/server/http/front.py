@@ -17,7 +17,7 @@ from penstock.server.http.browsers import PROOF, BrowserGuard
 from penstock.server.http.caller import CALLER, Caller
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
 from penstock.server.http.intake import Event, Incoming, Intake, Receive, body_limit
-from penstock.server.http.publishing import publish_batch, publish_one
+from penstock.server.http.publishing import OPERATIONS, publish_of
 
 if TYPE_CHECKING:
     from penstock.server.http.members import Members
@@ -52,7 +52,6 @@ _OPEN_BYTES_MAX = 64 << 10  # what somebody without a token may send
 _STARTED = "penstock_started"
 _PATH_BYTES_MAX, _QUERY_BYTES_MAX, _PARAMETERS_MAX = 2048, 8192, 100
 """The framework keeps a thousand paths and queries of late, as they came and as it read them."""
-_EXPRESS = {"publish": publish_one, "messages": publish_batch}
 
 
 class Front:
@@ -94,19 +93,17 @@ class Front:
                 limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else body_limit(path)
                 incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
                 receive = incoming.receive
-            if incoming is not None and method == "POST" and path.startswith("/v1/topics/"):
-                _, _, _, topic, action = [*path.split("/", 4), "", ""][:5]
-                handler = _EXPRESS.get(action)
-                if handler is not None:
-                    operation = action
-                    principal.require(Needed.PUBLISH, topic)
-                    body = await incoming.read()
-                    reply = await handler(
-                        self._services, principal, topic, body, scope["query_string"], scope["headers"]
-                    )
-                    failed = False
-                    await self._answer(send, headers, 200, [_JSON], reply)
-                    return
+            publish = publish_of(path) if incoming is not None and method == "POST" else None
+            if incoming is not None and publish is not None:
+                operation, topic = publish
+                principal.require(Needed.PUBLISH, topic)
+                body = await incoming.read()
+                reply = await OPERATIONS[operation](
+                    self._services, principal, topic, body, scope["query_string"], scope["headers"]
+                )
+                failed = False
+                await self._answer(send, headers, 200, [_JSON], reply)
+                return
             operation, failed = await self._go_on(scope, receive, send, headers, principal)
         except Exception as error:
             if scope.get(_STARTED) or isinstance(error, ClientDisconnected):

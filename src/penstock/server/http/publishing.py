@@ -1,7 +1,11 @@
-"""Publishing by HTTP, from the body of a request to that of its reply.
+"""Publishing by HTTP, from the body of a request to that of its reply: which requests publish, and what they do.
 
 It stands beside the framework and not in it: these two requests are the busy ones, and Litestar would take most of
-their time (see decision 19).
+their time (see decision 19). They come here by three ways, which only read requests and send replies:
+
+- `express`: a small plain publish of one message, straight from the parser; it calls `begin_one`.
+- `front`: what else is one of `OPERATIONS`, such as batches, large and chunked bodies; as an ASGI request.
+- `routes`: clients that know other paths (GoQueue), and the description of all; through the framework.
 """
 
 from __future__ import annotations
@@ -33,8 +37,11 @@ Headers = Iterable[tuple[bytes, bytes]]
 Done = TypeVar("Done")
 RAW = b"application/octet-stream"
 HEADER_PREFIX = b"x-penstock-header-"
+_PREFIXES = ("/v1/topics/", "/topics/")
 _HERE_BYTES_MAX = 256 << 10
 RAW_OPTIONS = ("key", "priority", "delay", "deliver_at", "partition", "dedupe_id", "expires_in")
+
+ReadMessage = Callable[["BrokerConfig", bytes, bytes, Headers], Message]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,6 +56,14 @@ def read_goqueue_message(config: BrokerConfig, body: bytes, _query: bytes, _head
     return decode_message(body, config, value_encoding="base64")
 
 
+def publish_of(path: str) -> tuple[str, str] | None:
+    """The operation and the topic of a path to publish to; None for all other paths."""
+    if not path.startswith(_PREFIXES):
+        return None
+    topic, _, operation = path[path.index("topics/") + 7 :].partition("/")
+    return (operation, topic) if operation in OPERATIONS else None
+
+
 async def publish_one(
     services: Services,
     principal: Principal,
@@ -56,17 +71,13 @@ async def publish_one(
     body: bytes,
     query: bytes,
     headers: Headers,
-    read: Callable[[BrokerConfig, bytes, bytes, Headers], Message] = read_message,
+    read: ReadMessage = read_message,
 ) -> bytes:
     """Publish the message of a request; the reply, once it is durable."""
     principal.require(Scope.PUBLISH, topic)
-    config, now_us = services.engine.config, services.engine.clock.wall_us()
-
-    def checked() -> tuple[int | None, Single]:
-        message = read(config, body, query, headers)
-        return message.partition, check_message(message, config, now_us)
-
-    reply, commit = publish_message(services, principal, topic, now_us, *await _do(services, body, checked))
+    now_us = services.engine.clock.wall_us()
+    checked = await _do(services, body, partial(_read_one, services, body, query, headers, now_us, read))
+    reply, commit = _publish_checked(services, principal, topic, now_us, *checked)
     if commit is not None:
         if not commit.done:
             await services.commits.of(commit)
@@ -75,12 +86,29 @@ async def publish_one(
     return reply
 
 
-def publish_message(
+def begin_one(
+    services: Services, principal: Principal, topic: str, body: bytes, query: bytes, headers: Headers
+) -> tuple[bytes, Commit | None]:
+    """As `publish_one` for a small body: the reply, to be sent once the commit is done."""
+    principal.require(Scope.PUBLISH, topic)
+    now_us = services.engine.clock.wall_us()
+    return _publish_checked(
+        services, principal, topic, now_us, *_read_one(services, body, query, headers, now_us, read_message)
+    )
+
+
+def _read_one(
+    services: Services, body: bytes, query: bytes, headers: Headers, now_us: int, read: ReadMessage
+) -> tuple[int | None, Single]:
+    config = services.engine.config
+    message = read(config, body, query, headers)
+    return message.partition, check_message(message, config, now_us)
+
+
+def _publish_checked(
     services: Services, principal: Principal, topic: str, now_us: int, partition: int | None, single: Single
 ) -> tuple[bytes, Commit | None]:
-    """Publish what was checked, and what somebody may publish; the reply, to be sent once the commit is done."""
-    engine = services.engine
-    identity, commit = engine.publish_single(topic, single, partition, now_us, name=principal.producer_name)
+    identity, commit = services.engine.publish_single(topic, single, partition, now_us, name=principal.producer_name)
     due_us = single.deliver_at_us
     place = (identity.topic, identity.partition, identity.offset)
     due_at = to_datetime(due_us) if due_us else None
@@ -104,6 +132,10 @@ async def publish_batch(
             await services.commits.of(commit)
         commit.result()
     return await _do(services, body, partial(_write_results, intake.batch, ids))
+
+
+OPERATIONS = {"publish": publish_one, "messages": publish_batch}
+"""What is done with requests to publish, by the last part of their path."""
 
 
 async def _do(services: Services, body: bytes, work: Callable[[], Done]) -> Done:
