@@ -11,7 +11,7 @@ import pytest
 import penstock
 
 SOURCE = Path(penstock.__file__).parent
-PACKAGES = ("broker", "delivery", "journal", "model", "segments", "storage")
+PACKAGES = ("delivery", "embedded", "journal", "log", "model", "segments", "shard", "storage", "views")
 
 OUTSIDE = (
     "time.", "random.", "secrets.", "uuid.uuid", "os.urandom", "os.getrandom", "asyncio.sleep", "threading.Timer",

@@ -145,7 +145,8 @@ def life(storage: MemoryStorage, clock: VirtualClock) -> None:
     settler = Settler(engine)
     engine.journal.wait(engine.create_topic("t", {"partitions": 3}))
     engine.journal.wait(engine.create_topic("keyed", {"order": "key", "retention_age": "1h"}))
-    engine.schedules.put("hourly", "0 * * * *", "UTC", "t", Message("tick"))
+    with engine.lock:
+        engine.schedules.put("hourly", "0 * * * *", "UTC", "t", Message("tick"))
     for turn in range(24):
         messages = [
             Message(

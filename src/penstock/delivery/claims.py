@@ -97,6 +97,10 @@ class Claims:
             return 0
         return len(self.index.hidden & self.progress.pending(self.end()) - self.index.lapsed)
 
+    def unknown(self) -> int:
+        """How many are neither done nor there: a repair lost them."""
+        return len(self.index.holes & self.progress.pending(self.end())) if self.index.holes else 0
+
     def give_back(self, offsets: Offsets) -> None:
         """They are ready again, each in its lane and place."""
         self._free_keys(offsets)

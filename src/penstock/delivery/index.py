@@ -53,6 +53,7 @@ class PartitionIndex:
         "by_key",
         "end",
         "hidden",
+        "holes",
         "lanes",
         "lapsed",
         "on_due",
@@ -65,6 +66,7 @@ class PartitionIndex:
         self.by_key = by_key
         self.start = self.end = start
         self.lanes: dict[int, Offsets] = {}
+        self.holes = Offsets()  # nothing is known of them: a repair lost them, or they are gone
         self.hidden = Offsets()  # delayed, and not due
         self._undecided = Offsets()  # of these, what is being cancelled or moved
         self.lapsed = Offsets()  # their time to live has ended
@@ -77,6 +79,8 @@ class PartitionIndex:
     def add(self, columns: Columns) -> None:
         """Take in the next messages; offsets that nothing is known of are skipped."""
         base, end = columns.base, columns.base + columns.count
+        if base > self.end:
+            self.holes.add_range(self.end, base)
         if columns.priorities is None:
             self._lane(columns.priority).add_range(base, end)
         else:
@@ -93,6 +97,12 @@ class PartitionIndex:
             self._key_bases.append(base)
             self._key_hashes.append(None if columns.keys is None else _key_numbers(columns.keys))
         self.end = max(self.end, end)
+
+    def reach(self, end: int) -> None:
+        """The log ends here, whatever is known of its last messages."""
+        if end > self.end:
+            self.holes.add_range(self.end, end)
+            self.end = end
 
     def add_below(self, older: list[Columns]) -> None:
         """Take in messages from before the start: a replay reads them from the archive."""

@@ -6,6 +6,7 @@ Every message that was published for a group is in just one of these numbers (Q1
               + leased + retrying                                       it is on its way
               + ready + delayed + unsorted                              it can be taken, now or later
 
+Messages that a repair lost are in the lag of the groups that had not done them, and in nothing else.
 Only the index of a group in use tells what is ready from what is delayed. Both are `unsorted` in a group that nobody
 has used since the broker was opened, and in a directory that is read without a broker.
 """
@@ -66,7 +67,7 @@ class Standing:
             self.retrying += retrying
             self.delayed += delayed
             self.lapsed += lapsing
-            ready = lag - leased - retrying - delayed - lapsing
+            ready = lag - leased - retrying - delayed - lapsing - claims.unknown()
             if ready > 0:  # else what is leased was withdrawn meanwhile
                 self.ready += ready
             self.is_indexed = True

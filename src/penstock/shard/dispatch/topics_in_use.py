@@ -84,7 +84,7 @@ class TopicsInUse:
         with core.lock:
             for columns in new.columns:
                 index.add(columns)
-            index.end = max(index.end, log.committed_end)
+            index.reach(log.committed_end)
             self._indexes[log] = index
         return index
 
