@@ -17,7 +17,7 @@ import pytest
 from penstock.protocol.frames import ERROR, HEADER, REPLY, Command
 from penstock.protocol.session import decode_hello
 from penstock.server.native.listener import NativeListener
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations import HANDLERS
 from penstock.server.server import Server
 from tests.protocol.harness import Wire, decode, encode
 from tests.server.harness import Running, until
@@ -188,13 +188,13 @@ class Nonsense:
                 ["s", "w", self._random.randrange(5), ["t", ONE]],
                 [pick("sx"), pick("vw"), 0, ["u", TWO, None, 0, b"\1\2", [0, None], [1, None], [None, 5]]],
             ],
-            Command.CALL: [self._call(pick(sorted(OPERATIONS)))],
+            Command.CALL: [self._call(pick(sorted(HANDLERS)))],
         }
         return pick(bodies[command])
 
     def _call(self, operation: str) -> list[object]:
         arguments: dict[str, object] = {}
-        for parameter in list(signature(OPERATIONS[operation].function).parameters.values())[1:]:
+        for parameter in list(signature(HANDLERS[operation]).parameters.values())[1:]:
             if parameter.kind is Parameter.VAR_KEYWORD:
                 arguments |= {name: self.value() for name in self._random.sample(OPTIONS, 2)}
             elif parameter.name != "rate" and (parameter.default is Parameter.empty or self._random.random() < 0.6):

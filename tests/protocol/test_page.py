@@ -19,7 +19,7 @@ from penstock.protocol.publishing import Publish, published_single
 from penstock.protocol.session import Hello, Welcome
 from penstock.server import workers
 from penstock.server.native import connection, consumers, delivering
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations import HANDLERS
 from penstock.server.settings.options import ServerConfig
 from tests.protocol.harness import Wire
 from tests.server.harness import Running
@@ -82,10 +82,10 @@ def test_every_body_is_told_field_by_field(name: str) -> None:
 
 def test_every_operation_is_in_the_table_with_its_arguments() -> None:
     rows = {name.strip("`"): arguments.strip("`") for name, arguments, _ in table_after("The reply is the result")}
-    assert set(rows) == set(OPERATIONS)
-    for name, operation in OPERATIONS.items():
+    assert set(rows) == set(HANDLERS)
+    for name, handler in HANDLERS.items():
         shown: list[str] = []
-        for parameter in list(inspect.signature(operation.function).parameters.values())[1:]:
+        for parameter in list(inspect.signature(handler).parameters.values())[1:]:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 shown.append("…options")
             elif parameter.default is inspect.Parameter.empty:

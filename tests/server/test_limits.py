@@ -23,7 +23,7 @@ from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import ERROR, HEADER, REPLY, Command, ProtocolError, frame
 from penstock.protocol.session import Call, Hello, Read, encode
 from penstock.server.native import connection as connections
-from penstock.server.operations import OPERATIONS
+from penstock.server.operations import HANDLERS
 from tests.server.harness import Child, Raw, Running, publishing_lightly, run, until
 
 MIB = 1 << 20
@@ -177,7 +177,7 @@ def test_R6_calls_with_arguments_of_any_type_are_answered(server: Running, caplo
     safe = {"settle", "retain", "delete_topic"}
     server.broker.publish("t", "x")
     with Raw(server.port) as raw:
-        for name in sorted(set(OPERATIONS) - safe):
+        for name in sorted(set(HANDLERS) - safe):
             for argument in ARGUMENTS:
                 for value in odd:
                     arguments = {"topic": "t", "group": "g", "name": "u", argument: value}

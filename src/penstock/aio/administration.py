@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.embedded.administration import LetterChoice
 from penstock.model.info import BrokerStatus, GroupInfo
-from penstock.model.letters import DeadLetter, RedriveReport
+from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.schedules import DelayedMessage, Schedule

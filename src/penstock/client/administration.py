@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.replaying import Replaying
 from penstock.model.info import BrokerStatus, GroupInfo
-from penstock.model.letters import ByName, DeadLetter, RedriveReport
+from penstock.model.letters import ByName, DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit, check_rate
@@ -24,7 +24,6 @@ from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
 from penstock.protocol.session import Page, Read
 
-LetterChoice = Callable[[DeadLetter], bool]
 Result = TypeVar("Result")
 _LETTERS_AT_ONCE = 1000
 _REDRIVEN_AT_ONCE = 5000

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from penstock.api.operations import OPERATIONS
 from penstock.client.administration import AsyncClientAdministration
 from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
 from penstock.client.link import Link, parse_address
@@ -35,41 +36,6 @@ from penstock.protocol.session import Call, encode
 
 Result = TypeVar("Result")
 _Received = TypeVar("_Received", bound=Received)
-_ASKING = frozenset(
-    {
-        "topics",
-        "layout",
-        "offset_at",
-        "status",
-        "groups",
-        "group",
-        "delayed",
-        "schedules",
-        "dead_letters",
-        "dead_letter",
-        "trace",
-        "tokens",
-        "staged_sequence",
-        "pipelines",
-    }
-)
-"""Operations that only ask: they can be repeated on another connection."""
-_ONCE = frozenset({"seal_stage", "publish_staged", "drop_staged", "report_pipeline"})
-"""Operations that change nothing when they are repeated."""
-_LONG = frozenset(
-    {
-        "settle",
-        "retain",
-        "trim",
-        "redrive",
-        "purge_dead_letters",
-        "replay",
-        "delete_topic",
-        "seal_stage",
-        "publish_staged",
-    }
-)
-"""Operations that may take long, such as a redrive at a limited rate."""
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
@@ -294,12 +260,13 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
     async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
         """Call an operation of the broker by its name."""
         request = Call(operation, {name: _plain(value) for name, value in arguments.items()})
-        timeout_s = max(self._timeout_s, _LONG_S) if operation in _LONG else None
+        rules = OPERATIONS.get(operation)  # a newer server may have more
+        timeout_s = max(self._timeout_s, _PATIENCE_S) if rules is not None and rules.is_patient else None
+        repeatable = rules is not None and rules.repeatable
         try:
             body = encode(request)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(f"{operation}: {error}") from error
-        repeatable = operation in _ASKING or operation in _ONCE
         reply = await self.link.ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s)
         decoder = _decoders.get(result)
         if decoder is None:
@@ -308,7 +275,7 @@ class AsyncClient(AsyncClientReading, AsyncClientStaging, AsyncClientAdministrat
         return decoded
 
 
-_LONG_S = 3600.0
+_PATIENCE_S = 3600.0
 
 
 def subscription(

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.client.administration import LetterChoice
 from penstock.client.loop import LoopThread
 from penstock.client.replaying import Replaying
 from penstock.model.info import BrokerStatus, GroupInfo
-from penstock.model.letters import ByName, DeadLetter, RedriveReport
+from penstock.model.letters import ByName, DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import check_limit, check_rate

@@ -10,7 +10,7 @@ from penstock.delivery.settings import GroupSettings
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupInUse, InvalidArgument
 from penstock.model.info import BrokerStatus, GroupInfo
-from penstock.model.letters import DeadLetter, RedriveReport
+from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import Data, Message, MessageId, StoredMessage
 from penstock.model.names import Priority, check_group_name
 from penstock.model.options import check_limit, check_rate, duration, optional, whole
@@ -21,8 +21,6 @@ from penstock.shard.interrupts import Uninterrupted
 from penstock.shard.operations import dead_letters, delays, groups, replay
 from penstock.shard.shard import Engine
 from penstock.views import info, tracing
-
-LetterChoice = Callable[[DeadLetter], bool]
 
 
 class Administration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
@@ -29,6 +29,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
     priority: int
     history: list[str]
     """What happened to it, a line for each event."""
+
+
+LetterChoice = Callable[[DeadLetter], bool]
+"""Whether a dead letter is meant."""
 
 
 class ByName:

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+
+
+class Scope(StrEnum):
+    """What a token is for; `admin` includes the others."""
+
+    ADMIN = "admin"
+    PUBLISH = "publish"
+    CONSUME = "consume"
+    READ = "read"
 
 
 @dataclass(frozen=True, slots=True)

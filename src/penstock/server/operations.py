@@ -1,4 +1,4 @@
-"""Every operation that a server does by its name, whichever port it is asked through: how, for whom, and where."""
+"""What a server does when an operation is called by its name, through any port; the rules are in `penstock.api`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from penstock.api.operations import ALL, OPERATIONS, About, Operation
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
-from penstock.model.bounds import LARGE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, nearest, shown
+from penstock.model.bounds import nearest, shown
 from penstock.model.errors import Forbidden, InvalidArgument
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.model.letters import ByName, DeadLetter
@@ -174,115 +174,36 @@ def _token_file(broker: Broker) -> TokenFile:
     return TokenFile(directory)
 
 
-def _never(_: Mapping[str, Any]) -> bool:
-    return False
-
-
-def _asks_for_ends(arguments: Mapping[str, Any]) -> bool:
-    """Whether a layout is wanted without its segments, as streams ask for it again and again."""
-    return arguments.get("segments") is False
-
-
-_signature = functools.cache(inspect.signature)
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """An operation, with the broker as its first argument, or the pipelines for whoever asks."""
-
-    function: Callable[..., Any]
-    scope: Scope
-    """What a token must be for."""
-    topic: str | None = "topic"
-    """The argument that names a topic, or a message of one; None: it is about all topics, or makes sense for none."""
-    slow: bool = False
-    """It may take long: such operations have threads of their own."""
-    bytes_max: int = REQUEST_BYTES_MAX
-    """Of its arguments, as they are sent by the native protocol."""
-    is_brief: Callable[[Mapping[str, Any]], bool] = _never
-    """Whether it only looks at a little of the state, with these arguments: then it needs no thread."""
-
-    def bind(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Raise InvalidArgument unless these are its arguments."""
-        try:
-            _signature(self.function).bind(None, **arguments)
-        except TypeError as error:
-            raise InvalidArgument(f"{name}: {error}") from error
-        for text in ("topic", "group", "name"):
-            if not isinstance(arguments.get(text), str | None):
-                raise InvalidArgument(f"{name}: {text} is text")
-
-
-def _plain(name: str, scope: Scope, topic: str | None = "topic", *, slow: bool = False) -> Operation:
-    return Operation(getattr(Broker, name), scope, topic, slow)
-
-
-_ADMIN, _PUBLISH, _CONSUME, _READ = Scope.ADMIN, Scope.PUBLISH, Scope.CONSUME, Scope.READ
-OPERATIONS: dict[str, Operation] = {
-    "topics": _plain("topics", _READ, None),
-    "layout": Operation(Broker.layout, _READ, is_brief=_asks_for_ends),
-    "create_topic": _plain("create_topic", _ADMIN, "name"),
-    "configure_topic": _plain("configure_topic", _ADMIN, "name"),
-    "delete_topic": _plain("delete_topic", _ADMIN, "name", slow=True),
-    "settle": _plain("settle", _ADMIN, None, slow=True),
-    "retain": _plain("retain", _ADMIN, None, slow=True),
-    "trim": _plain("trim", _ADMIN, slow=True),
-    "status": _plain("status", _READ, None),
-    "create_group": _plain("create_group", _CONSUME),
-    "groups": _plain("groups", _READ),
-    "group": _plain("group", _READ),
-    "seek_group": _plain("seek_group", _CONSUME),
-    "reset_group": _plain("reset_group", _CONSUME),
-    "checkpoint_group": _plain("checkpoint_group", _CONSUME),
-    "delete_group": _plain("delete_group", _CONSUME),
-    "delayed": _plain("delayed", _READ),
-    "cancel_delayed": _plain("cancel_delayed", _PUBLISH, "identity"),
-    "reschedule_delayed": _plain("reschedule_delayed", _PUBLISH, "identity"),
-    "schedule": Operation(Broker.schedule, _PUBLISH, bytes_max=LARGE_REQUEST_BYTES_MAX),
-    "schedules": _plain("schedules", _READ, None),
-    "pause_schedule": _plain("pause_schedule", _PUBLISH, None),
-    "resume_schedule": _plain("resume_schedule", _PUBLISH, None),
-    "remove_schedule": _plain("remove_schedule", _PUBLISH, None),
-    "dead_letters": Operation(_dead_letters, _READ),
-    "dead_letter": _plain("dead_letter", _READ, "identity"),
-    "redrive": Operation(_redrive, _ADMIN, slow=True, bytes_max=LARGE_REQUEST_BYTES_MAX),
-    "purge_dead_letters": Operation(_purge, _ADMIN, slow=True, bytes_max=LARGE_REQUEST_BYTES_MAX),
-    "replay": Operation(_replay, _CONSUME, slow=True, bytes_max=LARGE_REQUEST_BYTES_MAX),
-    "trace": _plain("trace", _READ, "identity"),
-    "offset_at": Operation(_offset_at, _READ),
-    "seal_stage": Operation(_seal_stage, _PUBLISH, None),
-    "publish_staged": _plain("publish_staged", _PUBLISH, None, slow=True),
-    "staged_sequence": _plain("staged_sequence", _PUBLISH, None),
-    "drop_staged": _plain("drop_staged", _PUBLISH, None),
-    "report_pipeline": Operation(PipelinesOf.report_pipeline, _CONSUME, None),
-    "pipelines": Operation(PipelinesOf.pipelines, _READ, None),
-    "create_token": Operation(_create_token, _ADMIN, None),
-    "tokens": Operation(_tokens, _ADMIN, None),
-    "revoke_token": Operation(_revoke_token, _ADMIN, None),
+HANDLERS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(Broker, name) for name, rules in OPERATIONS.items() if rules.called and hasattr(Broker, name)},
+    "dead_letters": _dead_letters,
+    "redrive": _redrive,
+    "purge_dead_letters": _purge,
+    "replay": _replay,
+    "offset_at": _offset_at,
+    "seal_stage": _seal_stage,
+    "report_pipeline": PipelinesOf.report_pipeline,
+    "pipelines": PipelinesOf.pipelines,
+    "create_token": _create_token,
+    "tokens": _tokens,
+    "revoke_token": _revoke_token,
 }
-"""Every operation that can be called, by its name."""
-TOKEN_OPERATIONS = frozenset({"create_token", "tokens", "revoke_token"})
-"""Operations about the tokens of the server itself."""
-_LISTINGS = frozenset({"topics", "groups", "schedules", "status"})
-"""What everybody may ask for who may read: those whose topics are limited see a part of it."""
-_STAGED = frozenset({"seal_stage", "publish_staged", "staged_sequence", "drop_staged"})
-"""What is about stages: those whose topics are limited have stages and producers of their own."""
-_SCHEDULED = frozenset({"schedule", "pause_schedule", "resume_schedule", "remove_schedule"})
-"""What changes a schedule: it must be of a topic that one may publish to."""
-_PIPELINES = frozenset({"report_pipeline", "pipelines"})
-"""What is about pipelines: those whose topics are limited have names of their own, and see a part of the others."""
-_ANY_TOPICS = _LISTINGS | _STAGED | _SCHEDULED | _PIPELINES
-"""What takes the scope and no topic here: what somebody may do with it is decided later."""
+"""What does each operation that can be called: first comes the broker, or the pipelines as whoever asks sees them."""
+_signature = functools.cache(inspect.signature)
 
 
 def find_operation(name: str) -> Operation:
     """The operation of this name."""
-    operation = OPERATIONS.get(name)
-    if operation is None:
-        near = nearest(name, OPERATIONS)
-        hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(sorted(OPERATIONS))}"
+    if name not in HANDLERS:
+        near = nearest(name, HANDLERS)
+        hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(sorted(HANDLERS))}"
         raise InvalidArgument(f"there is no operation {shown(name)}{hint}")
-    return operation
+    return OPERATIONS[name]
+
+
+def is_brief(operation: Operation, arguments: Mapping[str, Any]) -> bool:
+    """Whether it needs no thread: it looks at the ends of a topic only, as streams do again and again."""
+    return operation.name == "layout" and arguments.get("segments") is False
 
 
 def prepare(
@@ -290,29 +211,41 @@ def prepare(
 ) -> Callable[[], Any]:
     """What does an operation, once it is clear that it exists, that these are its arguments, and that it is allowed."""
     operation = find_operation(name)
-    operation.bind(name, arguments)
-    _permit(principal, name, operation, arguments)
-    if name in _STAGED:
+    about, function = operation.about, HANDLERS[name]
+    _bind(name, function, arguments)
+    _permit(principal, operation, arguments)
+    if about is About.STAGES:
         arguments = _own_names(principal, arguments)
-    worked_on = PipelinesOf(pipelines, principal) if name in _PIPELINES else broker
-    work = partial(operation.function, worked_on, **arguments)
-    if name in _SCHEDULED and not principal.sees_all:
+    worked_on = PipelinesOf(pipelines, principal) if about is About.PIPELINES else broker
+    work = partial(function, worked_on, **arguments)
+    if about is About.SCHEDULE and not principal.sees_all:
         return partial(_on_own_schedule, broker, principal, str(arguments["name"]), work)
-    return partial(_seen_by, principal, work) if name in _LISTINGS else work
+    return partial(_seen_by, principal, work) if about is About.LIST else work
 
 
-def _permit(principal: Principal, name: str, operation: Operation, arguments: Mapping[str, Any]) -> None:
+def _bind(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument unless these are its arguments."""
+    try:
+        _signature(function).bind(None, **arguments)
+    except TypeError as error:
+        raise InvalidArgument(f"{name}: {error}") from error
+    for text in ("topic", "group", "name"):
+        if not isinstance(arguments.get(text), str | None):
+            raise InvalidArgument(f"{name}: {text} is text")
+
+
+def _permit(principal: Principal, operation: Operation, arguments: Mapping[str, Any]) -> None:
     """Raise Forbidden unless somebody may do this."""
     topic = _topic_of(operation, arguments)
-    if topic is not None or name in _ANY_TOPICS:
+    if topic is not None or operation.about not in (About.TOPIC, About.ALL_TOPICS, About.TOKENS):
         principal.require(operation.scope, topic)
     else:
         principal.require_all_topics(operation.scope)
-    if name == "redrive" and arguments.get("to") is not None:
+    if operation.name == "redrive" and arguments.get("to") is not None:
         principal.require(Scope.PUBLISH, str(arguments["to"]))
     if arguments.get("archive") is not None:  # a path on the server's machine
         principal.require_all_topics(Scope.ADMIN)
-    if name in TOKEN_OPERATIONS and principal.token is None:
+    if operation.about is About.TOKENS and principal.token is None:
         raise Forbidden(
             "this server asks nobody for a token (auth: off), so that it lets nobody make any: "
             "use `penstock token` with --dir, on its machine"
@@ -340,13 +273,10 @@ def _on_own_schedule(broker: Broker, principal: Principal, name: str, work: Call
 
 def _topic_of(operation: Operation, arguments: Mapping[str, Any]) -> str | None:
     """The topic that an operation is about, if it is about one."""
-    given = None if operation.topic is None else arguments.get(operation.topic)
+    given = None if operation.route == ALL else arguments.get(operation.route)
     if given is None:
         return None
-    if operation.topic != "identity":
-        return str(given)
-    identity = MessageId.parse(str(given))
-    return identity.topic
+    return MessageId.parse(str(given)).topic if operation.route == "identity" else str(given)
 
 
 def _seen_by(principal: Principal, work: Callable[[], Any]) -> Any:

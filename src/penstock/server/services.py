@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from penstock.aio.broker import around
+from penstock.api.operations import OPERATIONS, About
 from penstock.embedded.broker import Broker
 from penstock.server.access.access import Access
 from penstock.server.access.principal import Principal
@@ -18,7 +19,7 @@ from penstock.server.deadlines import Deadlines
 from penstock.server.descriptors import REFUSED_AT_ONCE, SpareDescriptor, connections_max
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
-from penstock.server.operations import OPERATIONS, TOKEN_OPERATIONS, prepare
+from penstock.server.operations import prepare
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.server.workers import Workers
@@ -61,12 +62,12 @@ class Services:
     async def call(self, principal: Principal, operation: str, **arguments: Any) -> Any:
         """The result of an operation by its name, if it is allowed."""
         work = self.prepare(principal, operation, arguments)
-        return await self.workers.run(work, slow=OPERATIONS[operation].slow)
+        return await self.workers.run(work, slow=OPERATIONS[operation].is_slow)
 
     def prepare(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """What does an operation by its name in a thread; raises here if it is not allowed."""
         work = prepare(self.broker, self.pipelines, principal, operation, arguments)
-        return partial(self._with_new_tokens, work) if operation in TOKEN_OPERATIONS else work
+        return partial(self._with_new_tokens, work) if OPERATIONS[operation].about is About.TOKENS else work
 
     def _with_new_tokens(self, work: Callable[[], Any]) -> Any:
         """Have tokens that were made or revoked count at once."""

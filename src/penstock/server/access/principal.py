@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
-from enum import StrEnum
 
 from penstock.model.bounds import shown
 from penstock.model.errors import Forbidden
 from penstock.model.names import DEAD_LETTERS
+from penstock.model.tokens import Scope
+
+__all__ = ["ANYBODY", "Principal", "Scope"]
 
 _TOPIC_MAX = 250  # characters: no topic has a name so long
-
-
-class Scope(StrEnum):
-    """What a token is for; `admin` includes the others."""
-
-    ADMIN = "admin"
-    PUBLISH = "publish"
-    CONSUME = "consume"
-    READ = "read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.api.operations import OPERATIONS
 from penstock.model.errors import PenstockError, Unauthenticated
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.http.browsers import Headers, check_taking
@@ -81,15 +82,15 @@ class Caller:
             check_taking(self._headers_of_get)
 
 
-def permits(scope: Scope) -> list[Guard]:
-    """What a route needs whose body is read by the framework: permission comes before the body.
+def permits(operation: str) -> list[Guard]:
+    """What a route for an operation needs whose body is read by the framework: permission comes before the body.
 
     A topic that is named in the body is looked at by the handler.
     """
 
     def check(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         caller = connection.scope["state"][CALLER]
-        caller.require(scope, connection.path_params.get("topic"))
+        caller.require(OPERATIONS[operation].scope, connection.path_params.get("topic"))
 
     return [check]
 

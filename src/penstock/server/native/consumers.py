@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.api.operations import OPERATIONS
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
@@ -25,7 +26,7 @@ from penstock.protocol.consuming import (
 )
 from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import ERROR, REPLY, Command, frame
-from penstock.server.access.principal import Principal, Scope
+from penstock.server.access.principal import Principal
 from penstock.server.native.delivering import Deliverer
 from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.delivered import Delivered, Leased
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.server.native.listener import NativeListener
 
 _CONSUMERS_MAX = 10_000
+_CONSUMING = OPERATIONS["consumer"].scope
 _DONE = encode(())
 
 Outcome = tuple["Commit | None", "LeaseLost | None"]
@@ -85,7 +87,7 @@ class Consumers:
 
     def _subscribe(self, correlation: int, body: memoryview | bytes) -> None:
         principal = self._connection.principal
-        principal.require(Scope.CONSUME)
+        principal.require(_CONSUMING)
         request = decode_subscribe(body)
         if len(self._deliverers) + self._joining >= _CONSUMERS_MAX:
             raise Overloaded(f"a connection has at most {_CONSUMERS_MAX} consumers")
@@ -98,7 +100,7 @@ class Consumers:
 
     def _join(self, principal: Principal, request: Subscribe) -> Consuming[Delivered]:
         for topic in request.topics:
-            principal.require(Scope.CONSUME, topic)
+            principal.require(_CONSUMING, topic)
         return Consuming(
             self._engine,
             Delivered,

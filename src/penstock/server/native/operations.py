@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.api.operations import OPERATIONS, Operation
 from penstock.model.bounds import UNCOUNTED_BYTES, check_size
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.shapes import check_parts
@@ -15,15 +16,17 @@ from penstock.model.units import format_size
 from penstock.protocol.frames import Command
 from penstock.protocol.session import decode_read, encode
 from penstock.protocol.undecoded import decode_arguments, decode_called
-from penstock.server.access.principal import Principal, Scope
+from penstock.server.access.principal import Principal
 from penstock.server.native.pages import read_page
-from penstock.server.operations import Operation, find_operation
+from penstock.server.operations import find_operation, is_brief
 
 if TYPE_CHECKING:
     from penstock.server.native.connection import Connection, Handler
     from penstock.server.native.listener import NativeListener
 
 _FEW_BYTES = 64 << 10  # of arguments, which are decoded on the loop
+
+_READING = OPERATIONS["read"].scope
 
 
 class Operations:
@@ -50,7 +53,7 @@ class Operations:
             return
         arguments = decode_arguments(packed)
         work = self._listener.services.prepare(principal, name, arguments)
-        if operation.is_brief(arguments):
+        if is_brief(operation, arguments):
             self._connection.reply(Command.CALL, correlation, self._bounded(encode(work())))
         else:
             self._run(operation, correlation, work)
@@ -65,7 +68,7 @@ class Operations:
         return self._listener.services.prepare(principal, name, arguments)()
 
     def _run(self, operation: Operation, correlation: int, work: Callable[[], Any]) -> None:
-        in_thread = self._listener.workers.in_slow_thread if operation.slow else self._connection.in_thread
+        in_thread = self._listener.workers.in_slow_thread if operation.is_slow else self._connection.in_thread
         in_thread(
             lambda: self._bounded(encode(work())),
             partial(self._connection.reply, Command.CALL, correlation),
@@ -74,7 +77,7 @@ class Operations:
 
     def _read(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_read(body)
-        self._connection.principal.require(Scope.READ, request.topic)
+        self._connection.principal.require(_READING, request.topic)
         self._connection.in_thread(
             lambda: encode(read_page(self._listener.broker, request)),
             partial(self._connection.reply, Command.READ, correlation),

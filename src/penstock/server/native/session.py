@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.api.operations import OPERATIONS
 from penstock.model.batch import decode_large_payload, decode_payload
 from penstock.model.bounds import ON_LOOP_BYTES_MAX, REQUEST_BYTES_MAX, UNCOUNTED_BYTES, check_size
 from penstock.model.errors import Unauthenticated
@@ -29,7 +30,7 @@ from penstock.protocol.publishing import (
 )
 from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
 from penstock.protocol.undecoded import topic_of
-from penstock.server.access.principal import Principal, Scope
+from penstock.server.access.principal import Principal
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.server")
 _PUBLISHED = Command.PUBLISH | REPLY
 _KNOWN_TOPICS_MAX = 1000
+_PUBLISHING, _STAGING = OPERATIONS["publish"].scope, OPERATIONS["stage_many"].scope
 Result = TypeVar("Result")
 
 
@@ -111,7 +113,7 @@ class Session:
         return principal
 
     def _permit_publish(self, topic: str) -> None:
-        self._connection.principal.require(Scope.PUBLISH, topic)
+        self._connection.principal.require(_PUBLISHING, topic)
         if len(self._may_publish) >= _KNOWN_TOPICS_MAX:
             self._may_publish.clear()
         if TOPIC_NAME.fullmatch(topic):  # others are refused, and may be large
@@ -151,12 +153,12 @@ class Session:
     def _publish_large(self, correlation: int, body: memoryview | bytes) -> None:
         """Count before decoding, once it is clear that this is allowed; what comes behind it waits for it."""
         principal = self._connection.principal
-        principal.require(Scope.PUBLISH, topic_of(body))
+        principal.require(_PUBLISHING, topic_of(body))
         received, now_us = _kept(body), self._clock.wall_us()
 
         def work() -> tuple[Publish, Intake]:
             request = decode_large_publish(received)
-            principal.require(Scope.PUBLISH, request.topic)
+            principal.require(_PUBLISHING, request.topic)
             return request, intake_of(request, decode_large_payload(request.payload), self._engine.config, now_us)
 
         self._read(Command.PUBLISH, correlation, received, work, partial(self._publish_read, correlation, now_us))
@@ -181,14 +183,14 @@ class Session:
     def _stage(self, correlation: int, body: memoryview | bytes) -> None:
         """Written at once, for nothing is synced before the stage is sealed."""
         principal, now_us = self._connection.principal, self._clock.wall_us()
-        principal.require(Scope.PUBLISH)
+        principal.require(_STAGING)
         received = _kept(body)
         is_large = len(received) > UNCOUNTED_BYTES
 
         def work() -> int:
             request = (decode_large_stage if is_large else decode_stage)(received)
             batch = request.batch
-            principal.require(Scope.PUBLISH, batch.topic)
+            principal.require(_STAGING, batch.topic)
             payload = (decode_large_payload if is_large else decode_payload)(batch.payload)
             intake = intake_of(batch, payload, self._engine.config, now_us)
             stage = principal.own_name(request.stage)

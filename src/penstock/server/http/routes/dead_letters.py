@@ -137,7 +137,7 @@ async def dead_letter_causes(caller: Caller, topic: Topic) -> CauseReport:
     operation_class=body_of(Redrive, {"cause": "no milk", "dry_run": True}, {"ids": ["orders.dlq/0/7"]}),
     status_code=200,
     responses=errors(409, 507),
-    guards=permits(Scope.ADMIN),
+    guards=permits("redrive"),
 )
 async def redrive(caller: Caller, topic: Topic, data: JSONBody[Redrive]) -> RedriveReport:
     """Send dead letters back to the groups that gave them up, or as new messages to another topic.
@@ -164,7 +164,7 @@ async def redrive(caller: Caller, topic: Topic, data: JSONBody[Redrive]) -> Redr
     operation_class=body_of(Purge, {"ids": ["orders.dlq/0/7"]}),
     status_code=200,
     responses=errors(507),
-    guards=permits(Scope.ADMIN),
+    guards=permits("purge_dead_letters"),
 )
 async def purge_dead_letters(caller: Caller, topic: Topic, data: JSONBody[Purge]) -> Purged:
     """Let dead letters go for good: those that are named, or all."""

@@ -99,7 +99,7 @@ async def cancel_delayed(caller: Caller, topic: Topic, partition: Partition, off
     "/topics/{topic:str}/delayed/{partition:int}/{offset:int}",
     operation_class=body_of(NewTime, {"delay": 3600}, {"deliver_at": "2026-12-24T18:00:00Z"}),
     responses=errors(409, 507),
-    guards=permits(Scope.PUBLISH),
+    guards=permits("reschedule_delayed"),
 )
 async def reschedule_delayed(
     caller: Caller, topic: Topic, partition: Partition, offset: Offset, data: JSONBody[NewTime]

@@ -141,7 +141,7 @@ async def group_details(
     return GroupEverywhere(group, list(map(listed_view, found)), total)
 
 
-@post("/groups", operation_class=body_of(NewGroup, _NEW), responses=errors(409, 507), guards=permits(Scope.CONSUME))
+@post("/groups", operation_class=body_of(NewGroup, _NEW), responses=errors(409, 507), guards=permits("create_group"))
 async def create_group(caller: Caller, data: JSONBody[NewGroup]) -> GroupView:
     """Make a group before its first consumer comes, with settings of its own; the topic is made if it is new."""
     info: GroupInfo = await caller.call(
@@ -179,7 +179,7 @@ async def delete_group(caller: Caller, group: Group, topic: OneTopic = None) -> 
     status_code=200,
     operation_class=body_of(Seek, *_SEEKS),
     responses=errors(409, 507),
-    guards=permits(Scope.CONSUME),
+    guards=permits("seek_group"),
 )
 async def seek_group(caller: Caller, group: Group, data: JSONBody[Seek]) -> GroupView:
     """Move a group to an offset, a time, the beginning or the end; what is leased is taken back."""
@@ -198,7 +198,7 @@ async def group_offsets(caller: Caller, group: Group, topic: OneTopic = None) ->
     status_code=200,
     operation_class=body_of(NewOffsets, _OFFSETS),
     responses=errors(409, 507),
-    guards=permits(Scope.CONSUME),
+    guards=permits("checkpoint_group"),
 )
 async def commit_offsets(caller: Caller, group: Group, data: JSONBody[NewOffsets]) -> GroupOffsets:
     """Say how far a group is, durably: what is before is done, what is behind is to be done.

@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from penstock.model.pipelines import Count, PipelineReport, Quantity, QueryReport
 from penstock.model.units import parse_time_us, to_datetime
-from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Moment
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
@@ -202,7 +201,7 @@ async def show_pipeline(caller: Caller, pipeline: Name) -> PipelineView:
     status_code=204,
     operation_class=body_of(NewReport, _EXAMPLE),
     responses=errors(),
-    guards=permits(Scope.CONSUME),
+    guards=permits("report_pipeline"),
 )
 async def report_pipeline(caller: Caller, pipeline: Name, data: JSONBody[NewReport]) -> None:
     """Tell what a pipeline is doing.

@@ -159,7 +159,7 @@ async def one_message(
     status_code=200,
     operation_class=body_of(Replay, _REPLAY),
     responses=errors(409, 507),
-    guards=permits(Scope.CONSUME),
+    guards=permits("replay"),
 )
 async def replay_messages(caller: Caller, topic: Topic, data: JSONBody[Replay]) -> Replayed:
     """Make a fresh group that gets a part of the past once more, acked and archived messages too.

@@ -177,31 +177,31 @@ async def _settled(caller: Caller, wanted: Handles) -> Response[Any]:
 _SETTLED = {**errors(409, 410), 200: ResponseSpec(Settled, description="It is durable.", generate_examples=False)}
 
 
-@post("/messages/ack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
+@post("/messages/ack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
 async def ack_messages(caller: Caller, data: JSONBody[Ack]) -> Response[Any]:
     """They are done: they never come again to this group."""
     return await _settled(caller, data)
 
 
-@post("/messages/nack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
+@post("/messages/nack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
 async def nack_messages(caller: Caller, data: JSONBody[Nack]) -> Response[Any]:
     """They could not be processed: another try later, or the dead letters after too many."""
     return await _settled(caller, data)
 
 
-@post("/messages/release", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
+@post("/messages/release", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
 async def release_messages(caller: Caller, data: JSONBody[Release]) -> Response[Any]:
     """Give them back at once, through no fault of theirs."""
     return await _settled(caller, data)
 
 
-@post("/messages/reject", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
+@post("/messages/reject", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
 async def reject_messages(caller: Caller, data: JSONBody[Reject]) -> Response[Any]:
     """They can never be processed: to the dead letters now."""
     return await _settled(caller, data)
 
 
-@post("/messages/visibility", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits(Scope.CONSUME))
+@post("/messages/visibility", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
 async def extend_messages(caller: Caller, data: JSONBody[Extend]) -> Response[Any]:
     """They take longer: hold them for so long from now."""
     return await _settled(caller, data)
@@ -210,9 +210,7 @@ async def extend_messages(caller: Caller, data: JSONBody[Extend]) -> Response[An
 # Members of groups.
 
 
-@post(
-    "/groups/{group:str}/join", status_code=200, responses=errors(409), tags=["groups"], guards=permits(Scope.CONSUME)
-)
+@post("/groups/{group:str}/join", status_code=200, responses=errors(409), tags=["groups"], guards=permits("consumer"))
 async def join_group(caller: Caller, group: GroupName, data: JSONBody[Join]) -> Joined:
     """Join a group, to poll for it; a member that is not heard of for its session timeout is forgotten."""
     for topic in data.topics:
@@ -237,9 +235,7 @@ def _joined(member: Member) -> Joined:
     )
 
 
-@post(
-    "/groups/{group:str}/heartbeat", status_code=200, responses=errors(), tags=["groups"], guards=permits(Scope.CONSUME)
-)
+@post("/groups/{group:str}/heartbeat", status_code=200, responses=errors(), tags=["groups"], guards=permits("consumer"))
 async def heartbeat(caller: Caller, group: GroupName, data: JSONBody[MemberId]) -> Joined:
     """Say that a member is alive, during long work; what it is assigned now."""
     member = _member(caller, group, data.member_id)
@@ -247,7 +243,7 @@ async def heartbeat(caller: Caller, group: GroupName, data: JSONBody[MemberId]) 
     return _joined(member)
 
 
-@post("/groups/{group:str}/leave", status_code=204, responses=errors(), guards=permits(Scope.CONSUME), tags=["groups"])
+@post("/groups/{group:str}/leave", status_code=204, responses=errors(), guards=permits("consumer"), tags=["groups"])
 async def leave_group(caller: Caller, group: GroupName, data: JSONBody[MemberId]) -> None:
     """Leave a group, and give back what is held."""
     await caller.members.leave(_member(caller, group, data.member_id))

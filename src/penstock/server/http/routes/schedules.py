@@ -11,7 +11,6 @@ from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
 from penstock.model.schedules import Schedule
-from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, Priority, Seconds, as_text, decode_base64
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
@@ -87,7 +86,7 @@ async def list_schedules(caller: Caller) -> Schedules:
     "/schedules/{name:str}",
     operation_class=body_of(NewSchedule, _EXAMPLE),
     responses=errors(507),
-    guards=permits(Scope.PUBLISH),
+    guards=permits("schedule"),
 )
 async def put_schedule(caller: Caller, name: Name, data: JSONBody[NewSchedule]) -> ScheduleView:
     """Make a schedule, or put another one in the place of the one that has this name.

@@ -97,7 +97,7 @@ async def topics(
     return await services.workers.run(work)
 
 
-@post("/topics", operation_class=body_of(NewTopic, _NEW), responses=errors(409, 507), guards=permits(Scope.ADMIN))
+@post("/topics", operation_class=body_of(NewTopic, _NEW), responses=errors(409, 507), guards=permits("create_topic"))
 async def create_topic(caller: Caller, data: JSONBody[NewTopic]) -> TopicView:
     """Make a topic.
 
@@ -130,7 +130,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
     "/topics/{topic:str}",
     operation_class=body_of(TopicOptions, _CHANGES),
     responses=errors(507),
-    guards=permits(Scope.ADMIN),
+    guards=permits("configure_topic"),
 )
 async def change_topic(caller: Caller, topic: Topic, data: JSONBody[TopicOptions]) -> TopicView:
     """Change options of a topic; those that are left out stay. `partitions` and `order` cannot be changed."""

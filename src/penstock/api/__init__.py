@@ -1,0 +1,1 @@
+"""The operations of a broker, declared once for all that offer them."""
