@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools lint lock audit screenshots bench clean
+.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint lock audit screenshots bench clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,11 +79,15 @@ tools: java
 	  command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; done; \
 	if [ -n "$$missing" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
 
-lint: setup  ## check style, types and import rules
+faces: setup  ## make again what is made from the table of operations and the awaited client (tools/faces.py)
+	@$(BIN)/python -m tools.faces
+
+lint: setup  ## check style, types, import rules and what is made from other files
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.faces --check
 
 lock: $(TOOLS)/.ready  ## pin all dependencies again, with hashes (ARGS=--upgrade takes newer ones)
 	@$(call pin,build) --group build

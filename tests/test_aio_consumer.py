@@ -12,9 +12,7 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.aio.administration import AsyncAdministration
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
-from penstock.embedded.administration import Administration
 from penstock.testing import MemoryStorage
 
 Work = Callable[[penstock.aio.AsyncBroker], Awaitable[None]]
@@ -34,7 +32,7 @@ def public(kind: type) -> dict[str, list[str]]:
 
 
 def test_both_faces_have_the_same_operations() -> None:
-    assert public(AsyncAdministration) == public(Administration)
+    assert public(penstock.aio.AsyncBroker) == public(penstock.Broker)
     assert public(AsyncConsumer) == public(penstock.Consumer)
     assert public(AsyncDelivery) == public(penstock.Delivery)
 

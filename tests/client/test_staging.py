@@ -177,6 +177,21 @@ def test_a_stage_of_which_a_request_has_an_unknown_fate_is_given_up(server: Runn
             client.seal_stage("a")
 
 
+def test_a_stage_is_given_up_if_ctrl_c_comes_before_a_reply_was_counted(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with Client(server.address) as client:
+        client.stage_many("s", "t", ["1"])
+        with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+            interrupted.setattr("penstock.client.sync_staging.decode_staged", interrupt)
+            client.stage_many("s", "t", ["2"])
+        for use in (lambda: client.stage_many("s", "t", ["3"]), lambda: client.seal_stage("s")):
+            assert "the stage 's' is lost" in error_of(use)
+
+
 def test_a_refused_batch_can_be_staged_again_and_half_a_batch_gives_the_stage_up(tmp_path: Path) -> None:
     with Running(tmp_path, broker={"max_batch_bytes": "1MiB"}) as server, Client(server.address) as client:
         staging, real = server.broker.engine.staging, server.broker.engine.staging.stage_intake

@@ -14,31 +14,20 @@ from penstock.client.sync_consumer import ClientConsumer, ClientDelivery
 from penstock.embedded.broker import Broker
 from penstock.embedded.consumer import Consumer, Delivery
 
+BOTH = {
+    *("flush", "publish_soon", "ping", "report_pipeline", "pipelines", "stage_packed"),
+    *("call", "join", "link", "pages", "partitions", "publisher", "message_pages", "event_pages", "letter_pages"),
+    *("count_redrive", "redrive_steps", "purge_chosen", "replay_pages", "end_replay"),
+}
 EXTRA: dict[type, set[str]] = {
-    Client: {
-        *("flush", "publish_soon", "ping", "pages", "report_pipeline", "pipelines", "stage_packed", "limits"),
-        *("redrive_steps", "purge_chosen"),
-    },
-    AsyncClient: {
-        *("flush", "publish_soon", "ping", "closed", "report_pipeline", "pipelines", "stage_packed"),
-        *("call", "join", "link", "pages", "partitions", "publisher"),
-        *(
-            "message_pages",
-            "event_pages",
-            "letter_pages",
-            "count_redrive",
-            "redrive_steps",
-            "purge_chosen",
-            "replay_pages",
-            "end_replay",
-        ),
-    },
-    ClientConsumer: {"ack_one"},
+    Client: {*BOTH, "limits"},
+    AsyncClient: {*BOTH, "closed"},
+    ClientConsumer: {"remote"},
     AsyncClientConsumer: {"remote"},
     ClientDelivery: set(),
     AsyncReceived: set(),
 }
-"""What only clients have; some of it is there for the other half of the client."""
+"""What only clients have; some of it is what the rest stands on."""
 LEFT_OUT: dict[type, set[str]] = {
     Client: {"engine"},  # it is in another process
     AsyncClient: {"recovery"},  # a property cannot be awaited: `(await client.status()).recovery`

@@ -16,8 +16,7 @@ from penstock.embedded.broker import Broker, open_broker
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event
-from penstock.model.info import RecoveryReport, TopicInfo
-from penstock.model.layout import TopicLayout
+from penstock.model.info import RecoveryReport
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
@@ -121,22 +120,6 @@ class AsyncBroker(AsyncAdministration):
         rows = messages if isinstance(messages, list | bytes | str) else list(messages)
         return await asyncio.to_thread(self._broker.stage_many, stage, topic, rows)
 
-    async def seal_stage(self, stage: str) -> int:
-        """Put what was staged on disk."""
-        return await asyncio.to_thread(self._broker.seal_stage, stage)
-
-    async def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
-        """Publish what sealed stages hold, once for each producer and sequence."""
-        return await asyncio.to_thread(self._broker.publish_staged, stages, producer=producer, sequence=sequence)
-
-    async def staged_sequence(self, producer: str) -> int | None:
-        """The newest sequence that `publish_staged` knows of a producer."""
-        return await asyncio.to_thread(self._broker.staged_sequence, producer)
-
-    async def drop_staged(self, stages: Sequence[str]) -> None:
-        """Forget stages that will not be published."""
-        await asyncio.to_thread(self._broker.drop_staged, stages)
-
     async def consumer(
         self,
         topic: str | Sequence[str],
@@ -219,42 +202,6 @@ class AsyncBroker(AsyncAdministration):
     def events(self, topic: str, partition: int | None = None) -> AsyncIterator[Event]:
         """What happened to the messages of a topic."""
         return _in_thread(self._broker.events(topic, partition), _ROWS_AT_ONCE)
-
-    async def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
-        """The offset of the first message with a timestamp at or after `time`."""
-        return await asyncio.to_thread(self._broker.offset_at, topic, time, partition)
-
-    async def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
-        return self._broker.topics()
-
-    async def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
-        """Where the messages and events of a topic lie."""
-        return self._broker.layout(topic, segments=segments)
-
-    async def create_topic(self, name: str, **config: Any) -> TopicInfo:
-        """Make a topic with options of its own."""
-        return await asyncio.to_thread(lambda: self._broker.create_topic(name, **config))
-
-    async def configure_topic(self, name: str, **options: Any) -> TopicInfo:
-        """Change options of a topic."""
-        return await asyncio.to_thread(lambda: self._broker.configure_topic(name, **options))
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its messages."""
-        await asyncio.to_thread(self._broker.delete_topic, name)
-
-    async def settle(self) -> None:
-        """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""
-        await asyncio.to_thread(self._broker.settle)
-
-    async def retain(self) -> int:
-        """Apply retention now."""
-        return await asyncio.to_thread(self._broker.retain)
-
-    async def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
-        """Remove the segments that lie wholly before these offsets (by partition), for good."""
-        return await asyncio.to_thread(lambda: self._broker.trim(topic, before, events=events))
 
     @property
     def recovery(self) -> RecoveryReport:

@@ -43,11 +43,11 @@ class AsyncReceived(Received, frozen=True, gc=False):
 
 
 class AsyncClientConsumer:
-    """Receives the messages of one or more topics for a group, from a server; any number of tasks may share it."""
+    """Receives the messages of one or more topics for a group, from a server; threads and tasks may share it."""
 
     def __init__(self, remote: RemoteConsumer[AsyncReceived]) -> None:
         self.remote = remote
-        remote.face = self
+        remote.settle_through(self)
 
     @property
     def name(self) -> str:

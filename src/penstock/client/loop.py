@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from penstock.model.errors import BrokerClosed
@@ -69,15 +69,6 @@ class LoopThread:
             raise BrokerClosed("the client is closed")
         if os.getpid() != self._process:
             raise BrokerClosed("this is a forked process, and the client belongs to its parent: connect anew")
-
-    def iterate(self, items: AsyncIterator[Result]) -> Iterator[Result]:
-        """Iterate here over what comes there."""
-
-        async def take() -> list[Result]:
-            return [item] if (item := await anext(items, None)) is not None else []
-
-        while taken := self.wait(take()):
-            yield from taken
 
     def stop(self) -> None:
         """End the thread; whoever still waits for something there hears that the client is closed."""

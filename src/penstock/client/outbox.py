@@ -6,13 +6,13 @@ import concurrent.futures
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from penstock.client.loop import LoopThread
+from penstock.client.loop import WAITS_HERE, LoopThread
 from penstock.client.publisher import Publisher, size_of
 from penstock.model.errors import BrokerClosed
-from penstock.model.message import Message, MessageId
+from penstock.model.message import Message, MessageId, MessageIds
 
 _UNREPORTED_MAX = 100_000  # messages; then whoever publishes waits
 _UNREPORTED_BYTES_MAX = 64 << 20
@@ -37,13 +37,15 @@ class Outbox:
 
     def publish(self, topic: str, message: Message) -> MessageId:
         """Publish a message, and wait until it is durable."""
+        if self._loop.is_here:
+            raise RuntimeError(WAITS_HERE)
         answered = _locked()
-        report = self.put(topic, message, lambda _: answered.release())
+        report = self.publish_soon(topic, message, lambda _: answered.release())
         answered.acquire()
         return report.result()
 
-    def put(self, topic: str, message: Message, on_report: Callable[[Report], object] | None = None) -> Report:
-        """Publish a message; its report."""
+    def publish_soon(self, topic: str, message: Message, on_report: Callable[[Report], object] | None = None) -> Report:
+        """Publish a message in the background; its report. Waits only while too many are not reported."""
         report: Report = concurrent.futures.Future()
         size_bytes = size_of(message)
         report.add_done_callback(partial(self._reported, size_bytes))
@@ -52,6 +54,13 @@ class Outbox:
         while not self._hand_over(topic, message, report, size_bytes, room := _locked()):
             room.acquire()
         return report
+
+    def publish_many(
+        self, topic: str, messages: Iterable[Message | bytes | str], producer: str | None, sequence: int | None
+    ) -> MessageIds:
+        """Publish a batch as one request; its messages are made in this thread."""
+        rows = messages if isinstance(messages, list | bytes | str) else list(messages)
+        return self._loop.wait(self._publisher.publish_many(topic, rows, producer, sequence))
 
     def _hand_over(self, topic: str, message: Message, report: Report, size_bytes: int, room: threading.Lock) -> bool:
         """Whether there is room for it; if not, the lock is released when that may be."""
@@ -91,8 +100,11 @@ class Outbox:
         for topic, message, report in handed:
             self._publisher.add(topic, message, report)
 
-    async def flush(self) -> None:
+    def flush(self) -> None:
         """Send what waits; return when everything is answered."""
+        self._loop.wait(self._flush())
+
+    async def _flush(self) -> None:
         self._take()
         await self._publisher.flush()
 

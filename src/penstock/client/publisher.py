@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import InvalidStateError
 from functools import partial
 from typing import Protocol
@@ -118,11 +118,24 @@ class Publisher:
         self._requests = 0
         self._less = asyncio.Event()  # set whenever a request was answered
 
+    def publish(self, topic: str, message: Message) -> Awaitable[MessageId]:
+        """Publish a message; what is returned is done when it is durable, and is most often no coroutine."""
+        return self._publish_later(topic, message) if self._is_crowded() else self._report_of(topic, message)
+
     async def publish_soon(self, topic: str, message: Message) -> asyncio.Future[MessageId]:
         """Take a message to be published; what is returned tells where it went, once it is durable."""
-        while self._waiting >= _WAITING_MAX or self._waiting_bytes >= _WAITING_BYTES_MAX:
+        while self._is_crowded():
             self._less.clear()
             await self._less.wait()
+        return self._report_of(topic, message)
+
+    async def _publish_later(self, topic: str, message: Message) -> MessageId:
+        return await (await self.publish_soon(topic, message))
+
+    def _is_crowded(self) -> bool:
+        return self._waiting >= _WAITING_MAX or self._waiting_bytes >= _WAITING_BYTES_MAX
+
+    def _report_of(self, topic: str, message: Message) -> asyncio.Future[MessageId]:
         report: asyncio.Future[MessageId] = self._link.loop.create_future()
         self.add(topic, message, report)
         return report

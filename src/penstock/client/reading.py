@@ -1,37 +1,27 @@
-"""Reading through a client: messages, Arrow batches and events, page by page."""
+"""Reading through a client, page by page: messages, Arrow batches and events; for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from penstock.client.calls import AsyncClientCalls
 from penstock.client.received import messages_of
-from penstock.model.errors import InvalidArgument, TopicNotFound
+from penstock.client.requests import reading
+from penstock.model.errors import TopicNotFound
 from penstock.model.events import Event
-from penstock.model.info import TopicInfo
 from penstock.model.message import StoredMessage
 from penstock.model.options import check_limit
-from penstock.model.units import Time, parse_time_us
+from penstock.model.units import Time
 from penstock.protocol.frames import Command
 from penstock.protocol.session import Page, Read, decode_page, encode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.client.link import Link
 
-Result = TypeVar("Result")
-
-
-class AsyncClientReading:
+class AsyncClientReading(AsyncClientCalls):
     """The operations of `penstock.Broker` that read, asked of a server."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def link(self) -> Link: ...
-        async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result: ...
-        async def topics(self) -> list[TopicInfo]: ...
 
     async def read(
         self,
@@ -61,7 +51,7 @@ class AsyncClientReading:
         include_deleted: bool,
     ) -> AsyncIterator[list[StoredMessage]]:
         """As `read`, many messages at a time."""
-        request = _read_request(topic, offset, from_time, to_time)
+        request = reading(topic, offset, from_time, to_time)
         request.include_deleted, request.limit = include_deleted, check_limit(limit)
         async for page in self.pages(request, partition):
             yield [message for rows in page.rows for message in messages_of(rows, StoredMessage)]
@@ -79,7 +69,7 @@ class AsyncClientReading:
         """The same messages as Arrow record batches: the fast way to read many."""
         import pyarrow as pa
 
-        request = _read_request(topic, offset, from_time, to_time)
+        request = reading(topic, offset, from_time, to_time)
         request.include_deleted, request.form = include_deleted, "arrow"
         async for page in self.pages(request, partition):
             if page.arrow is not None:
@@ -108,7 +98,7 @@ class AsyncClientReading:
             request.partition, request.end = number, asked_end
             while following is not None and request.limit != 0:
                 request.offset = following
-                page = decode_page(await self.link.ask(Command.READ, encode(request), repeatable=True))
+                page = decode_page(await self._ask(Command.READ, encode(request), repeatable=True))
                 yield page
                 following = page.next_offset
                 if request.end is None:
@@ -120,19 +110,3 @@ class AsyncClientReading:
         """The numbers of a topic's partitions; for a topic that is not there just one, of which the server tells so."""
         found = next((info for info in await self.topics() if info.name == topic), None)
         return range(1 if found is None else len(found.partitions))
-
-    async def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
-        """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
-        return await self.call("offset_at", int, topic=topic, time=time, partition=partition)
-
-
-def _read_request(topic: str, offset: int | None, from_time: Time | None, to_time: Time | None) -> Read:
-    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
-        raise InvalidArgument(f"{offset!r} is not an offset: they are whole numbers from 0")
-    return Read(
-        topic,
-        0,
-        offset or 0,
-        from_time_us=None if from_time is None else parse_time_us(from_time),
-        to_time_us=None if to_time is None else parse_time_us(to_time),
-    )

@@ -59,7 +59,7 @@ class RemoteConsumer(Generic[Message]):
         self._link = link
         self._options = options
         self._class = message_class
-        self.face: object = self  # what messages are settled through
+        self._face: object = self  # what messages are settled through
         self.closed = False
         self.name = options.name or ""
         self.group = options.group
@@ -80,6 +80,10 @@ class RemoteConsumer(Generic[Message]):
         self._resuming: asyncio.Task[None] | None = None
         if options.mode == "assigned":
             self._beat()
+
+    def settle_through(self, face: object) -> None:
+        """Have messages settled through this."""
+        self._face = face
 
     # Coming and going.
 
@@ -234,7 +238,7 @@ class RemoteConsumer(Generic[Message]):
         now_s = self._link.loop.time()
         found: list[Message] = []
         for some in rows:
-            lease = Lease(some, self.face, self._generation, now_s)
+            lease = Lease(some, self._face, self._generation, now_s)
             found += messages_of(some, self._class, lease)
         return found
 
@@ -332,7 +336,7 @@ class RemoteConsumer(Generic[Message]):
         asked = sum(map(len, grouped.values()))
         current: list[tuple[Lease, list[int]]] = []
         for lease, offsets in grouped.items():
-            if lease is not None and lease.generation == self._link.generation and lease.owner is self.face:
+            if lease is not None and lease.generation == self._link.generation and lease.owner is self._face:
                 current.append((lease, offsets))
             elif lease is not None:
                 lost += ids_of(lease, offsets)

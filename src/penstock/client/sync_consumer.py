@@ -1,16 +1,14 @@
-"""A consumer of a server in plain calls: `client.consumer(...)` gives one."""
+# Made from client/consumer.py by tools/faces.py: change that, and run `make faces`.
+"""A consumer of a server, in plain calls: `client.consumer(...)` gives one."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from penstock.client.loop import LoopThread
 from penstock.client.received import Received
-from penstock.client.remote import RemoteConsumer
-from penstock.model.errors import BrokerClosed
+from penstock.client.waited import WaitedConsumer
 from penstock.model.units import Duration, parse_duration
 from penstock.protocol.frames import Command
 
@@ -20,7 +18,7 @@ class ClientDelivery(Received, frozen=True, gc=False):
 
     def ack(self) -> None:
         """It is done; returns when that is durable."""
-        self._owner.ack_one(self)
+        self._owner.remote.ack_one(self)
 
     def extend(self, seconds: Duration) -> None:
         """Hold it for so long from now, if that is longer than it is held anyway."""
@@ -46,22 +44,21 @@ class ClientDelivery(Received, frozen=True, gc=False):
 
 
 class ClientConsumer:
-    """Receives the messages of one or more topics for a group, from a server. Safe to use from several threads."""
+    """Receives the messages of one or more topics for a group, from a server; threads and tasks may share it."""
 
-    def __init__(self, loop: LoopThread, remote: RemoteConsumer[ClientDelivery]) -> None:
-        self._loop = loop
-        self._remote = remote
-        remote.face = self
+    def __init__(self, remote: WaitedConsumer[ClientDelivery]) -> None:
+        self.remote = remote
+        remote.settle_through(self)
 
     @property
     def name(self) -> str:
         """Its name, as traces show it."""
-        return self._remote.name
+        return self.remote.name
 
     @property
     def group(self) -> str:
         """The group that it works for."""
-        return self._remote.group
+        return self.remote.group
 
     def receive(
         self, max_messages: int = 100, wait: Duration = 0, *, visibility_timeout: Duration | None = None
@@ -70,69 +67,45 @@ class ClientConsumer:
 
         `visibility_timeout` is how long these may take, if not as long as the consumer, group or topic says.
         """
-        received: list[ClientDelivery] = []
+        return self.remote.receive(max_messages, wait, visibility_timeout)
 
-        async def take() -> None:
-            received.extend(await self._remote.receive(max_messages, wait, visibility_timeout))
+    def __iter__(self) -> Self:
+        return self
 
-        self._take(take(), received)
-        return received
-
-    def __iter__(self) -> Iterator[ClientDelivery]:
-        """Messages one by one, for as long as the consumer is open."""
-        received: list[ClientDelivery] = []
-
-        async def take() -> None:
-            message = await self._remote.next()
-            received.extend([] if message is None else [message])
-
-        while not self._remote.closed:
-            self._take(take(), received)
-            if received:
-                yield received.pop()
-
-    def _take(self, taking: Coroutine[Any, Any, None], received: list[ClientDelivery]) -> None:
-        """Wait for messages; if Ctrl-C comes when they are here already, they are given back."""
-        try:
-            self._loop.wait(taking)
-        except BaseException:
-            with contextlib.suppress(BrokerClosed):
-                self._loop.call(lambda: self._remote.give_back(received))
-            raise
-
-    def ack_one(self, message: ClientDelivery) -> None:
-        """Ack a message together with those that other threads ack at the same moment."""
-        self._loop.wait(self._remote.ack_one(message))
+    def __next__(self) -> ClientDelivery:
+        message = self.remote.next()
+        if message is None:
+            raise StopIteration
+        return message
 
     def ack(self, messages: Iterable[ClientDelivery]) -> None:
         """All of them are done; returns when that is durable. Raises LeaseLost for those that were not held."""
-        self._loop.wait(self._remote.settle(Command.ACK, messages))
+        self.remote.settle(Command.ACK, messages)
 
     def extend(self, messages: Iterable[ClientDelivery], seconds: Duration) -> None:
         """Hold them for so long from now, where that is longer."""
-        self._loop.wait(self._remote.settle(Command.EXTEND, messages, seconds=parse_duration(seconds)))
+        self.remote.settle(Command.EXTEND, messages, seconds=parse_duration(seconds))
 
     def release(self, messages: Iterable[ClientDelivery]) -> None:
         """Give them back at once, through no fault of theirs."""
-        self._loop.wait(self._remote.settle(Command.RELEASE, messages))
+        self.remote.settle(Command.RELEASE, messages)
 
     def fail(self, messages: Iterable[ClientDelivery], reason: str, delay: Duration | None = None) -> None:
         """They could not be processed: another try later, or the dead letters."""
         delay_s = None if delay is None else parse_duration(delay)
-        self._loop.wait(self._remote.settle(Command.FAIL, messages, reason, delay_s))
+        self.remote.settle(Command.FAIL, messages, reason, delay_s)
 
     def kill(self, messages: Iterable[ClientDelivery], reason: str) -> None:
         """They can never be processed: dead-letter them now."""
-        self._loop.wait(self._remote.settle(Command.KILL, messages, reason))
+        self.remote.settle(Command.KILL, messages, reason)
 
     def heartbeat(self) -> None:
         """Say that it is alive, in `assigned` mode, during long work; every other call says so too."""
-        self._loop.wait(self._remote.heartbeat())
+        self.remote.heartbeat()
 
     def close(self) -> None:
         """Give back what is held and leave the group; closing twice is harmless."""
-        if not self._remote.closed:
-            self._loop.wait(self._remote.close())
+        self.remote.close()
 
     def __enter__(self) -> Self:
         return self
