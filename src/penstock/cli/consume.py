@@ -20,7 +20,7 @@ from penstock.cli.values import parse_end, parse_moment
 from penstock.model.errors import Forbidden
 
 if TYPE_CHECKING:
-    from penstock import Broker
+    from penstock.api.operations import BrokerOperations
 
 
 @targeted
@@ -111,7 +111,7 @@ def _check(past: Past, group: str | None, follow: bool, no_ack: bool) -> None:
         raise CommandError("a group gets messages of all partitions", "leave out PARTITION, or give --from-offset 0")
 
 
-def _replay(broker: Broker, topic: str, group: str, past: Past) -> None:
+def _replay(broker: BrokerOperations, topic: str, group: str, past: Past) -> None:
     """Make the group, with just the messages of the window."""
     broker.replay(
         topic,

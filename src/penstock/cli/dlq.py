@@ -28,7 +28,8 @@ from penstock.cli.terminal import is_terminal
 from penstock.model.visible import visible
 
 if TYPE_CHECKING:
-    from penstock import Broker, DeadLetter
+    from penstock import DeadLetter
+    from penstock.api.operations import BrokerOperations
 
     Choice = Callable[[DeadLetter], bool] | None
 
@@ -213,7 +214,7 @@ def _named(topic: str, identities: list[str], cause: str | None, group: str | No
     return ByName(ids)
 
 
-def _count(broker: Broker, topic: str, chosen: Choice) -> int:
+def _count(broker: BrokerOperations, topic: str, chosen: Choice) -> int:
     return broker.redrive(topic, filter=chosen, dry_run=True).selected
 
 

@@ -17,7 +17,8 @@ from penstock.model.errors import LeaseLost
 from penstock.model.events import EventKind
 
 if TYPE_CHECKING:
-    from penstock import Broker, Consumer, Delivery, StoredMessage
+    from penstock import Consumer, Delivery, StoredMessage
+    from penstock.api.operations import BrokerOperations
 
 _AT_ONCE = 100
 _IN_FLIGHT_MAX = 1_000_000
@@ -73,7 +74,7 @@ class Printer:
 class Unready:
     """What was printed of a log though no group gets it, or not yet: people should know."""
 
-    def __init__(self, broker: Broker, topic: str) -> None:
+    def __init__(self, broker: BrokerOperations, topic: str) -> None:
         self._broker = broker
         self._topic = topic
         self._delayed: dict[int, dict[int, int]] = {}  # when they fall due, by partition and offset
@@ -99,7 +100,7 @@ class Unready:
             warn(f"{counted(waiting, 'message')} of these not due yet: no group gets them before")
 
 
-def print_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
+def print_log(broker: BrokerOperations, topic: str, past: Past, printer: Printer) -> None:
     """What the log holds."""
     unready = Unready(broker, topic)
     messages = broker.read(
@@ -126,7 +127,7 @@ def print_all(
     printer.lines.flush()
 
 
-def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None:
+def follow_log(broker: BrokerOperations, topic: str, past: Past, printer: Printer) -> None:
     """What the log holds, and then what is added to it."""
     numbers = [partition.number for partition in find_topic(broker, topic).partitions]
     chosen = numbers if past.partition is None else [past.partition]
@@ -155,7 +156,7 @@ def follow_log(broker: Broker, topic: str, past: Past, printer: Printer) -> None
                 time.sleep(_POLL_S)
 
 
-def print_received(broker: Broker, topic: str, group: str, follow: bool, printer: Printer) -> None:
+def print_received(broker: BrokerOperations, topic: str, group: str, follow: bool, printer: Printer) -> None:
     """What is ready for a group; acked when it was printed."""
     with broker.consumer(topic, group, visibility_timeout=_HOLD_S) as consumer:
         while not printer.is_full:
@@ -167,7 +168,7 @@ def print_received(broker: Broker, topic: str, group: str, follow: bool, printer
                 return
 
 
-def look(broker: Broker, topic: str, group: str, printer: Printer) -> None:
+def look(broker: BrokerOperations, topic: str, group: str, printer: Printer) -> None:
     """What is ready for a group; all of it is given back at the end."""
     with broker.consumer(topic, group, max_in_flight=_IN_FLIGHT_MAX, visibility_timeout=_LOOK_S) as consumer:
         while not printer.is_full:

@@ -35,7 +35,8 @@ from penstock.cli.terminal import is_terminal
 from penstock.cli.values import parse_headers, parse_lane, parse_length, parse_moment, to_bytes
 
 if TYPE_CHECKING:
-    from penstock import Broker, Message, MessageId
+    from penstock import Message, MessageId
+    from penstock.api.operations import BrokerOperations
 
 _VALUE_BYTES_MAX = 1 << 30  # more than any broker takes
 
@@ -176,7 +177,7 @@ def _publish_value(target: Target, topic: str, form: Message, value: bytes, coun
             show_published(_publish_one(broker, topic, form), output)
 
 
-def _publish_one(broker: Broker, topic: str, form: Message) -> MessageId:
+def _publish_one(broker: BrokerOperations, topic: str, form: Message) -> MessageId:
     return broker.publish(
         topic,
         form.value,
@@ -207,7 +208,9 @@ def _publish_lines(target: Target, topic: str, form: Message, output: Format) ->
         _publish_many(broker, topic, batches, output)
 
 
-def _publish_many(broker: Broker, topic: str, batches: Callable[[Interrupts], Iterable[Batch]], output: Format) -> None:
+def _publish_many(
+    broker: BrokerOperations, topic: str, batches: Callable[[Interrupts], Iterable[Batch]], output: Format
+) -> None:
     published = Published(topic)
     with Interrupts() as interrupts:
         try:

@@ -16,7 +16,8 @@ from penstock.cli.progress import Counter
 from penstock.model.errors import LimitExceeded, Overloaded, PenstockError
 
 if TYPE_CHECKING:
-    from penstock import Broker, Message, MessageId, MessageIds
+    from penstock import Message, MessageId, MessageIds
+    from penstock.api.operations import BrokerOperations
 
 AT_ONCE = 5000
 AT_ONCE_BYTES = 1 << 20
@@ -75,7 +76,7 @@ def show_published(identity: MessageId, output: Format) -> None:
     show(answer, output, str(identity))
 
 
-def send(broker: Broker, published: Published, batches: Iterable[Batch], interrupts: Interrupts) -> None:
+def send(broker: BrokerOperations, published: Published, batches: Iterable[Batch], interrupts: Interrupts) -> None:
     """Publish one batch after the other; Ctrl-C comes between two of them."""
     with Counter("publishing") as counter:
         try:
@@ -90,7 +91,7 @@ def send(broker: Broker, published: Published, batches: Iterable[Batch], interru
         interrupts.check()
 
 
-def _send_batch(broker: Broker, topic: str, batch: Batch, interrupts: Interrupts) -> Iterator[MessageIds]:
+def _send_batch(broker: BrokerOperations, topic: str, batch: Batch, interrupts: Interrupts) -> Iterator[MessageIds]:
     """All of a batch; where it is too much at once, in parts, so that only what is too large itself is refused."""
     give_up_s = time.monotonic() + _PATIENCE_S
     pause_s = 0.05

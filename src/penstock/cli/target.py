@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,8 @@ from penstock.cli.lazy import COMMAND
 from penstock.model.bounds import nearest
 
 if TYPE_CHECKING:
-    from penstock import Broker
+    from penstock import Broker, Client
+    from penstock.api.operations import BrokerOperations
 
 _PANEL = "Which broker"
 _SERVER = "127.0.0.1:9000"
@@ -45,13 +46,12 @@ class Target:
         return {"token": self.token, "tls": self.tls, "ca": self.ca, "cert": self.cert, "key": self.key}
 
     @contextlib.contextmanager
-    def open(self, *, new: bool = False) -> Iterator[Broker]:
-        """The broker, for as long as it is needed; with `new`, a directory is made if it is not there."""
+    def open(self, *, new: bool = False) -> Iterator[BrokerOperations]:
+        """The broker, here or behind a server; with `new`, a directory is made if it is not there."""
         import penstock
 
         if self.directory is None:
-            # A client of a server has the methods of a broker.
-            broker = cast("Broker", penstock.connect(self.server, **self.secrets))
+            broker: Broker | Client = penstock.connect(self.server, **self.secrets)
         else:
             if not new and (flaw := flaw_of(self.directory)) is not None:
                 raise CommandError(flaw, "give the directory that the broker was opened with")
@@ -175,7 +175,7 @@ def _is_by_hand(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _suggest_topic(broker: Broker, error: Exception) -> None:
+def _suggest_topic(broker: BrokerOperations, error: Exception) -> None:
     """Say which topic may have been meant, if that can be found out."""
     asked = _QUOTED.search(str(error))
     with contextlib.suppress(Exception):

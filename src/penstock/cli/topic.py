@@ -16,7 +16,8 @@ from penstock.cli.values import parse_topic_options
 from penstock.model.units import format_duration
 
 if TYPE_CHECKING:
-    from penstock import Broker, TopicInfo
+    from penstock import TopicInfo
+    from penstock.api.operations import BrokerOperations
 
 app = new_app("Make, list, show, change and delete topics.")
 
@@ -155,7 +156,7 @@ def delete(target: Target, topic: TopicArgument, yes: YesOption = False, output:
     show({"deleted": topic, "messages": held}, output, f"{topic} is deleted, with {counted(held, 'message')}")
 
 
-def find_topic(broker: Broker, name: str) -> TopicInfo:
+def find_topic(broker: BrokerOperations, name: str) -> TopicInfo:
     """The topic of this name."""
     from penstock import TopicNotFound
 
