@@ -147,6 +147,25 @@ def test_ctrl_c_at_any_moment_of_a_plain_receive_leaves_no_lease_behind(server: 
         until(lambda: group(server).leased <= 10, "leases that are given back")
 
 
+def test_ctrl_c_that_comes_just_before_a_plain_receive_waits_ends_it_too(client: Client) -> None:
+    """Such a signal interrupts no wait, like one that another thread of the process happens to take."""
+
+    def interrupt() -> None:
+        time.sleep(0.3)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    began_s = time.monotonic()
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with client.consumer("t", "g") as consumer, pytest.raises(KeyboardInterrupt):
+            threading.Thread(target=interrupt).start()
+            consumer.receive(1, wait=120)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert time.monotonic() - began_s < 60
+    assert client.ping() < 60
+
+
 @pytest.mark.parametrize("work", ["client.ping()", "client.publish('u', 'x')", "consumer.release(consumer.receive(1))"])
 def test_exceptions_of_signal_handlers_at_any_moment_leave_a_plain_client_working(server: Running, work: str) -> None:
     program = f"""

@@ -12,6 +12,7 @@ from penstock.model.errors import BrokerClosed
 
 Result = TypeVar("Result")
 _LAST_TURNS = 5  # of the loop, in which connections that were just closed are cleared away
+_SIGNAL_S = 1.0  # a signal that comes just before a thread begins to wait does not wake it: it looks again and again
 WAITS_HERE = "a plain client cannot wait inside its own callbacks: use penstock.aio there"
 
 
@@ -46,7 +47,8 @@ class LoopThread:
         awaited = _Awaited(work)
         try:
             self.call(awaited.begin)
-            awaited.done.acquire()
+            while not awaited.done.acquire(timeout=_SIGNAL_S):
+                pass
         except BaseException:
             self._forget(awaited)
             raise
