@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.api.operations import OPERATIONS
 from penstock.model import events, info, intake, layout, letters, message, pipelines, schedules, tokens, traces
 from penstock.protocol import consuming, failures, publishing, session
 from penstock.protocol.frames import ERROR, REPLY, Command, FrameReader, frame
@@ -108,6 +109,15 @@ def test_everything_that_comes_back_is_told_key_by_key(form: Any) -> None:
 def test_results_name_forms_that_are_told() -> None:
     results = " ".join(result for _, _, result in table_after("The reply is the result"))
     assert {form.__name__ for form in FORMS} >= set(re.findall(r"`([A-Z]\w+)`", results))
+
+
+def test_every_operation_is_in_the_table_with_the_form_that_it_returns() -> None:
+    forms = {form.__name__ for form in FORMS}
+    for name, _, told in table_after("The reply is the result"):
+        declared = str(OPERATIONS[name.strip("`")].signature.return_annotation)
+        assert set(re.findall(r"`(\w+)`", told)) & forms == set(re.findall(r"\w+", declared)) & forms, name
+        assert ("array of" in told) == declared.startswith("list["), name
+        assert (told == "nil") == (declared == "None"), name
 
 
 def test_every_error_is_in_the_table() -> None:
