@@ -83,7 +83,7 @@ class _Full:
 
 
 def test_a_broker_that_is_closing_is_not_ready(server: HttpRunning) -> None:
-    with patch.object(server.broker.engine, "closed", new=True):
+    with patch.object(server.broker.engine.core, "closed", new=True):
         assert wrong(server) == ["open"]
 
 
