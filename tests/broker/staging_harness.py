@@ -10,8 +10,8 @@ from penstock.testing import MemoryStorage
 
 def stage(engine: Engine, name: str, *values: str, topic: str = "t") -> None:
     """A sealed stage."""
-    engine.staging.stage_many(name, topic, list(values))
-    assert engine.staging.seal_stage(name) == len(values)
+    engine.stages.stage_many(name, topic, list(values))
+    assert engine.stages.seal_stage(name) == len(values)
 
 
 def values(engine: Engine, topic: str = "t") -> list[str]:

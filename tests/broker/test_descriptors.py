@@ -87,12 +87,12 @@ class Life:
         self.published.append(word)
 
     def stage(self, name: str) -> None:
-        staging = self.engine.staging
+        stages = self.engine.stages
         for number in range(3):
-            self.again(partial(staging.stage_many, name, "t", [b"staged %d" % number]))
-            staging._close_handle(staging._stages[name])  # as if many others had been used since
-        assert self.again(lambda: staging.seal_stage(name)) == 3
-        self.again(lambda: staging.publish_staged([name], "producer", 0))
+            self.again(partial(stages.stage_many, name, "t", [b"staged %d" % number]))
+            stages._close_handle(stages._stages[name])  # as if many others had been used since
+        assert self.again(lambda: stages.seal_stage(name)) == 3
+        self.again(lambda: self.engine.staging.publish_staged([name], "producer", 0))
         self.published += [b"staged %d" % number for number in range(3)]
 
     def values(self) -> list[bytes]:

@@ -105,7 +105,7 @@ def test_a_stage_that_an_earlier_version_took_for_the_schedules_is_not_published
     with penstock.open(storage=storage, clock=clock) as broker:
         broker.schedule("real", "0 * * * *", "t", "x")
         broker.stage_many("s", "t", ["before"])
-        stage = broker.engine.staging._stages["s"]
+        stage = broker.engine.stages._stages["s"]
         record = encode_record(SCHEDULES, check_messages([entry("forged")], BrokerConfig(), clock.wall_us()))
         stage.end = storage.open(path_of(stage.file, ".open")).write(stage.end, record)
         stage.messages += 1

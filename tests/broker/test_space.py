@@ -61,9 +61,9 @@ def test_R3_a_write_that_finds_no_space_is_told(
 def test_a_stage_that_finds_no_space_is_told(engine_on: EngineOn, caplog: pytest.LogCaptureFixture) -> None:
     storage = FaultyStorage(1)
     engine = engine_on(storage, min_free_bytes=0)
-    engine.staging.stage_many("a", "t", ["1"])
+    engine.stages.stage_many("a", "t", ["1"])
     storage.fail("write", errno.ENOSPC, name_contains="staging")
     with pytest.raises(DiskFull, match="nothing was added"):
-        engine.staging.stage_many("a", "t", ["x" * 5000])
+        engine.stages.stage_many("a", "t", ["x" * 5000])
     assert engine.meters.space.recent()
     assert told(caplog) == [1]

@@ -47,7 +47,7 @@ def test_nothing_staged_is_seen_before_it_is_published_and_then_all_of_it_in_one
     assert engine.journal.commits == commits + 1
     assert (values(engine), values(engine, "u")) == (["3", "1", "2"], ["x"])
     assert files(storage) == []
-    assert len(engine.staging) == 0
+    assert len(engine.stages) == 0
 
 
 def test_S5_a_retried_epoch_writes_once_also_with_other_attempts_and_after_a_restart(engine_on: EngineOn) -> None:
@@ -113,8 +113,8 @@ def test_everything_about_a_message_is_kept_and_delays_count_from_staging(
     engine = engine_on(MemoryStorage())
     engine.journal.wait(engine.create_topic("t", {"partitions": 3}))
     message = Message(b"v", b"k", {"h": "x"}, 7, delay=10, partition=2, dedupe_id="d", expires_in=60)
-    engine.staging.stage_many("a", "t", [message, Message("twice", dedupe_id="d"), "plain"])
-    engine.staging.seal_stage("a")
+    engine.stages.stage_many("a", "t", [message, Message("twice", dedupe_id="d"), "plain"])
+    engine.stages.seal_stage("a")
     staged_us = clock.wall_us()
     clock.advance(5)
     assert publish(engine, "a") == 3
@@ -158,10 +158,10 @@ def test_a_batch_is_checked_when_it_is_staged_as_publish_many_checks_it(engine_o
         with pytest.raises(InvalidArgument) as published:
             engine.publish_many(topic, messages)
         with pytest.raises(InvalidArgument) as staged:
-            engine.staging.stage_many("a", topic, messages)
+            engine.stages.stage_many("a", topic, messages)
         assert (type(staged.value), str(staged.value)) == (type(published.value), str(published.value))
-    assert len(engine.staging) == 0
-    assert engine.staging.stage_many("a", "t", []) == 0
+    assert len(engine.stages) == 0
+    assert engine.stages.stage_many("a", "t", []) == 0
 
 
 def test_names_producers_and_sequences_are_checked(engine_on: EngineOn) -> None:
@@ -169,11 +169,11 @@ def test_names_producers_and_sequences_are_checked(engine_on: EngineOn) -> None:
     wrong: list[Any] = ["", "a/b", "a~b", "x" * 201, "é", 7, None]
     for name in wrong:
         with pytest.raises(InvalidArgument, match="is not the name of a stage"):
-            engine.staging.stage_many(name, "t", ["x"])
+            engine.stages.stage_many(name, "t", ["x"])
         with pytest.raises(InvalidArgument, match="is not the name of a stage"):
-            engine.staging.seal_stage(name)
+            engine.stages.seal_stage(name)
         with pytest.raises(InvalidArgument, match="is not the name of a stage"):
-            engine.staging.drop_staged([name])
+            engine.stages.drop_staged([name])
     others: list[tuple[Any, Any, Any]] = [("a", "p", 1), (["a", "a"], "p", 1), (7, "p", 1), ([], "", 1), ([], None, 1)]
     others += [([], "p", None), ([], "p", -1), ([], "p", True), ([], 7, 1)]
     for stages, producer, sequence in others:
@@ -187,38 +187,38 @@ def test_names_producers_and_sequences_are_checked(engine_on: EngineOn) -> None:
 def test_a_sealed_stage_takes_no_more_and_one_that_is_not_sealed_is_not_published(engine_on: EngineOn) -> None:
     storage = MemoryStorage()
     engine = engine_on(storage)
-    engine.staging.stage_many("a", "t", ["1"])
+    engine.stages.stage_many("a", "t", ["1"])
     with pytest.raises(InvalidArgument, match="'a' is not sealed: nothing was published"):
         publish(engine, "a")
-    assert engine.staging.seal_stage("a") == engine.staging.seal_stage("a") == 1
+    assert engine.stages.seal_stage("a") == engine.stages.seal_stage("a") == 1
     with pytest.raises(InvalidArgument, match="'a' is sealed: it takes no more"):
-        engine.staging.stage_many("a", "t", ["2"])
+        engine.stages.stage_many("a", "t", ["2"])
     with pytest.raises(StageNotFound, match="there is no stage 'b'"):
         publish(engine, "a", "b")
-    assert engine.staging.seal_stage("b") == 0
+    assert engine.stages.seal_stage("b") == 0
     engine.close()
     again = engine_on(storage)
-    assert (again.staging.seal_stage("a"), again.staging.seal_stage("b")) == (1, 0)
+    assert (again.stages.seal_stage("a"), again.stages.seal_stage("b")) == (1, 0)
     assert publish(again, "a", "b") == 1
 
 
 def test_a_stage_that_was_not_sealed_when_the_broker_stopped_is_lost_and_says_so(engine_on: EngineOn) -> None:
     storage = MemoryStorage()
     engine = engine_on(storage)
-    engine.staging.stage_many("a", "t", ["1"])
+    engine.stages.stage_many("a", "t", ["1"])
     engine.close()
     with pytest.raises(BrokerClosed):
-        engine.staging.stage_many("a", "t", ["1"])
+        engine.stages.stage_many("a", "t", ["1"])
     again = engine_on(storage)
     acts: list[Callable[[], object]] = [
-        lambda: again.staging.stage_many("a", "t", ["2"]),
-        lambda: again.staging.seal_stage("a"),
+        lambda: again.stages.stage_many("a", "t", ["2"]),
+        lambda: again.stages.seal_stage("a"),
         lambda: publish(again, "a"),
     ]
     for act in acts:
         with pytest.raises(StageNotFound, match="not sealed when the broker stopped"):
             act()
-    again.staging.drop_staged(["a"])
+    again.stages.drop_staged(["a"])
     assert files(storage) == []
     stage(again, "a", "1")
     assert publish(again, "a") == 1
@@ -228,8 +228,8 @@ def test_dropped_stages_are_gone_and_those_that_are_not_there_are_no_error(engin
     storage = FaultyStorage(3)
     engine = engine_on(storage)
     stage(engine, "a", "1")
-    engine.staging.stage_many("b", "t", ["2"])
-    engine.staging.drop_staged(["a", "b", "c"])
+    engine.stages.stage_many("b", "t", ["2"])
+    engine.stages.drop_staged(["a", "b", "c"])
     assert files(storage) == []
     with pytest.raises(StageNotFound):
         publish(engine, "a")
@@ -240,9 +240,9 @@ def test_stages_that_nobody_touched_for_a_day_are_dropped(engine_on: EngineOn, c
     storage = MemoryStorage()
     engine = engine_on(storage)
     stage(engine, "old", "1")
-    engine.staging.stage_many("filled", "t", ["1"])
+    engine.stages.stage_many("filled", "t", ["1"])
     clock.advance(80_000)
-    engine.staging.stage_many("filled", "t", ["2"])
+    engine.stages.stage_many("filled", "t", ["2"])
     clock.advance(10_000)
     engine.staging.keep_house()
     assert [name.split("~")[0] for name in files(storage)] == ["filled"]
@@ -252,13 +252,13 @@ def test_there_are_limits_on_stages_handles_and_the_disk(engine_on: EngineOn, mo
     monkeypatch.setattr(staging, "STAGES_MAX", 150)
     engine = engine_on(MemoryStorage(1 << 20), min_free_bytes=900_000)
     for number in range(300):
-        engine.staging.stage_many(f"{number % 150}", "t", [f"{number}"])
-    assert len(engine.staging._handles) == staging._HANDLES_MAX
+        engine.stages.stage_many(f"{number % 150}", "t", [f"{number}"])
+    assert len(engine.stages._handles) == staging._HANDLES_MAX
     with pytest.raises(Overloaded, match="150 stages already"):
-        engine.staging.stage_many("one-more", "t", ["x"])
+        engine.stages.stage_many("one-more", "t", ["x"])
     with pytest.raises(DiskFull, match="min_free_bytes"):
-        engine.staging.stage_many("1", "t", ["x" * 150_000])
-    assert [engine.staging.seal_stage(f"{number}") for number in range(150)] == [2] * 150
+        engine.stages.stage_many("1", "t", ["x" * 150_000])
+    assert [engine.stages.seal_stage(f"{number}") for number in range(150)] == [2] * 150
     assert publish(engine, *(f"{number}" for number in range(150))) == 300
     assert sorted(map(int, values(engine))) == list(range(300))
 
@@ -266,16 +266,16 @@ def test_there_are_limits_on_stages_handles_and_the_disk(engine_on: EngineOn, mo
 def test_a_full_disk_leaves_the_stage_as_it_was(engine_on: EngineOn) -> None:
     storage = FaultyStorage(1)
     engine = engine_on(storage)
-    engine.staging.stage_many("a", "t", ["1"])
+    engine.stages.stage_many("a", "t", ["1"])
     for _ in range(3):
         storage.fail("write", errno.ENOSPC, name_contains="staging")
         with pytest.raises(DiskFull, match="nothing was added"):
-            engine.staging.stage_many("a", "t", ["x" * 5000])
+            engine.stages.stage_many("a", "t", ["x" * 5000])
     storage.fail("write", errno.ENOSPC, name_contains="staging")
     with pytest.raises(DiskFull):
-        engine.staging.seal_stage("a")
-    engine.staging.stage_many("a", "t", ["2"])
-    assert engine.staging.seal_stage("a") == 2
+        engine.stages.seal_stage("a")
+    engine.stages.stage_many("a", "t", ["2"])
+    assert engine.stages.seal_stage("a") == 2
     assert publish(engine, "a") == 2
     assert values(engine) == ["1", "2"]
 
@@ -283,12 +283,12 @@ def test_a_full_disk_leaves_the_stage_as_it_was(engine_on: EngineOn) -> None:
 def test_a_failed_sync_loses_the_stage_and_nothing_else(engine_on: EngineOn) -> None:
     storage = FaultyStorage(1)
     engine = engine_on(storage)
-    engine.staging.stage_many("a", "t", ["1"])
+    engine.stages.stage_many("a", "t", ["1"])
     storage.fail("sync", errno.EIO, name_contains="staging")
     with pytest.raises(StorageFailed, match="the stage 'a' is lost"):
-        engine.staging.seal_stage("a")
+        engine.stages.seal_stage("a")
     with pytest.raises(StageNotFound):
-        engine.staging.seal_stage("a")
+        engine.stages.seal_stage("a")
     stage(engine, "b", "2")
     assert publish(engine, "b") == 1
 
@@ -299,9 +299,9 @@ def test_damage_is_found_before_anything_is_published(engine_on: EngineOn, monke
         storage = FaultyStorage(1)
         engine = engine_on(storage)
         for name in ("a", "b"):
-            engine.staging.stage_many(name, "t", ["x" * size])
-            engine.staging.stage_many(name, "t", ["y"])
-            engine.staging.seal_stage(name)
+            engine.stages.stage_many(name, "t", ["x" * size])
+            engine.stages.stage_many(name, "t", ["y"])
+            engine.stages.seal_stage(name)
         length = len(storage.contents[f"staging/{files(storage)[1]}"])
         for position in (0, 13, 20, 60, length - 30, length - 5):
             storage.flip_bit(f"staging/{files(storage)[1]}", position)

@@ -57,12 +57,12 @@ def test_a_publish_larger_than_a_step_goes_in_order_and_goes_on_after_a_refusal(
     engine.journal.wait(engine.create_topic("t", {"max_backlog": 7}))
     for name in ("a", "b"):
         for number in range(5):
-            engine.staging.stage_many(name, "t", [f"{name}{number}".ljust(400)])
-        engine.staging.seal_stage(name)
+            engine.stages.stage_many(name, "t", [f"{name}{number}".ljust(400)])
+        engine.stages.seal_stage(name)
     with pytest.raises(Overloaded):
         publish(engine, "a", "b")
     assert len(values(engine)) == 6
-    engine.staging.drop_staged(["a", "b"])
+    engine.stages.drop_staged(["a", "b"])
     stage(engine, "other", "x")
     with pytest.raises(Overloaded):
         publish(engine, "other")
@@ -86,8 +86,8 @@ def test_more_than_32_mib_is_published_in_a_few_commits_and_survives_a_power_cut
     engine = engine_on(storage, sync=sync)
     for name in ("a", "b"):
         for number in range(5):
-            engine.staging.stage_many(name, "t", [f"{name}{number}".ljust(1 << 20)] * 4)
-        engine.staging.seal_stage(name)
+            engine.stages.stage_many(name, "t", [f"{name}{number}".ljust(1 << 20)] * 4)
+        engine.stages.seal_stage(name)
     commits = engine.journal.commits
     assert publish(engine, "a", "b") == 40
     assert engine.journal.commits == commits + 2
@@ -104,8 +104,8 @@ def run_epoch(engine: Engine, attempt: str) -> None:
     for task in ("1", "2"):
         for number in range(4):
             value = f"{task}.{number}".ljust(300)
-            engine.staging.stage_many(f"{attempt}-{task}", "t" if number % 2 else "u", [value, f"{attempt}.{value}"])
-        engine.staging.seal_stage(f"{attempt}-{task}")
+            engine.stages.stage_many(f"{attempt}-{task}", "t" if number % 2 else "u", [value, f"{attempt}.{value}"])
+        engine.stages.seal_stage(f"{attempt}-{task}")
     publish(engine, f"{attempt}-1", f"{attempt}-2", sequence=5)
 
 
@@ -214,8 +214,8 @@ def test_an_open_broker_finishes_by_itself_what_was_begun(tmp_path: Path, monkey
 def test_limits_of_a_topic_that_was_made_anew_are_told_and_nothing_is_lost(engine_on: EngineOn) -> None:
     engine = engine_on(MemoryStorage())
     engine.journal.wait(engine.create_topic("t", {"partitions": 2, "max_delay": 100}))
-    engine.staging.stage_many("a", "t", [Message("x", partition=1, delay=50)])
-    engine.staging.seal_stage("a")
+    engine.stages.stage_many("a", "t", [Message("x", partition=1, delay=50)])
+    engine.stages.seal_stage("a")
     engine.journal.wait(engine.delete_topic("t"))
     engine.journal.wait(engine.create_topic("t", {"max_delay": 10, "partitions": 2}))
     with pytest.raises(InvalidArgument, match="max_delay"):

@@ -180,7 +180,7 @@ def life(storage: MemoryStorage, clock: VirtualClock) -> None:
         if turn % 2:
             publish(engine, "s", sequence=turn)
         else:
-            engine.staging.drop_staged(["s"])
+            engine.stages.drop_staged(["s"])
         if turn == 12:
             engine.close()
             engine = engine_on(storage, clock)
@@ -252,6 +252,6 @@ def test_a_stage_of_the_same_name_is_another_file_also_after_a_restart() -> None
         engine = engine_on(storage, clock)
         stage(engine, "s", "v")
         names |= set(storage.list("staging"))
-        engine.staging.drop_staged(["s"])
+        engine.stages.drop_staged(["s"])
         engine.close()
     assert len(names) == 3

@@ -194,7 +194,7 @@ def test_a_stage_is_given_up_if_ctrl_c_comes_before_a_reply_was_counted(
 
 def test_a_refused_batch_can_be_staged_again_and_half_a_batch_gives_the_stage_up(tmp_path: Path) -> None:
     with Running(tmp_path, broker={"max_batch_bytes": "1MiB"}) as server, Client(server.address) as client:
-        staging, real = server.broker.engine.staging, server.broker.engine.staging.stage_intake
+        stages, real = server.broker.engine.stages, server.broker.engine.stages.stage_intake
         refused = iter([True, False, False, True])
 
         def stage_intake(*arguments: Any) -> int:
@@ -202,7 +202,7 @@ def test_a_refused_batch_can_be_staged_again_and_half_a_batch_gives_the_stage_up
                 raise penstock.DiskFull("no room")
             return real(*arguments)
 
-        staging.stage_intake = stage_intake  # type: ignore[assignment]
+        stages.stage_intake = stage_intake  # type: ignore[assignment]
         with pytest.raises(penstock.DiskFull):
             client.stage_many("a", "t", ["1"])
         assert client.stage_many("a", "t", ["2"]) == 1

@@ -109,12 +109,12 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            return self.engine.staging.stage_many(stage, topic, messages)
+            return self.engine.stages.stage_many(stage, topic, messages)
 
     def seal_stage(self, stage: str) -> int:
         """Put what was staged on disk; it takes no more from now on. How many messages; none if there is no stage."""
         with Uninterrupted():
-            return self.engine.staging.seal_stage(stage)
+            return self.engine.stages.seal_stage(stage)
 
     def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
         """Publish what sealed stages hold, in their order, once for each producer and sequence; how many messages.
@@ -137,7 +137,7 @@ class Broker(Administration):
     def drop_staged(self, stages: Sequence[str]) -> None:
         """Forget stages that will not be published; any that is not there, or is being published, is left alone."""
         with Uninterrupted():
-            self.engine.staging.drop_staged(stages)
+            self.engine.stages.drop_staged(stages)
 
     def consumer(
         self,

@@ -142,7 +142,7 @@ def _among(only: dict[str, list[int]]) -> Callable[[StoredMessage], bool]:
 
 def _seal_stage(broker: Broker, stage: str, *, staged: int = 0) -> int:
     """As the broker's, but an error if it has fewer messages than whoever asks has staged."""
-    return broker.engine.staging.seal_stage(stage, whole(0, 1 << 62)(staged))
+    return broker.engine.stages.seal_stage(stage, whole(0, 1 << 62)(staged))
 
 
 def _create_token(

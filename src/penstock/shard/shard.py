@@ -21,6 +21,7 @@ from penstock.shard.publishing import Publishing
 from penstock.shard.recovery import Recovered, recover
 from penstock.shard.schedules import Schedules
 from penstock.shard.staging.staged_publishing import StagedPublishing
+from penstock.shard.staging.stages import Stages
 from penstock.shard.topics import Topics
 from penstock.storage import Storage
 from penstock.storage.refusals import is_refusal
@@ -54,7 +55,8 @@ class Engine:
         self.topics = Topics(core)
         self.publishing = Publishing(core, self.topics)
         self.checkpoints = Checkpoints(core, found.checkpoint_number)
-        self.staging = StagedPublishing(core, self.publishing)
+        self.stages = Stages(core, self.publishing)
+        self.staging = StagedPublishing(core, self.publishing, self.stages)
         self.deliveries = Deliveries(core, self.topics)
         self.schedules = Schedules(core, self.publishing, self.deliveries)
         self.schedules.load()
@@ -99,7 +101,7 @@ class Engine:
     def close(self) -> None:
         """Commit what is gathered, wait for upkeep to end, note the state, and let the directory go."""
         self.refuse_work()
-        self.staging.close()
+        self.stages.close()
         with self.upkeep_lock:
             if self.checkpoints.released:
                 return
@@ -124,6 +126,6 @@ class Engine:
         self.upkeep_lock = threading.Lock()
         self.checkpoints.disown()
         self.journal.disown()
-        self.staging.disown()
+        self.stages.disown()
         self.core.closed = True
         self.storage.close()

@@ -194,8 +194,8 @@ class Session:
             payload = (decode_large_payload if is_large else decode_payload)(batch.payload)
             intake = intake_of(batch, payload, self._engine.config, now_us)
             stage = principal.own_name(request.stage)
-            staging = self._engine.staging
-            return staging.stage_intake(stage, batch.topic, intake, now_us, request.writer, request.number)
+            stages = self._engine.stages
+            return stages.stage_intake(stage, batch.topic, intake, now_us, request.writer, request.number)
 
         self._read(Command.STAGE, correlation, received, work, partial(self._staged, correlation))
 

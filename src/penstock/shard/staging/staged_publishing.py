@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -27,30 +28,26 @@ from msgspec.structs import replace
 from penstock.log.fold import stages_removed
 from penstock.log.records import StagedRecord, StagedStep
 from penstock.model.batch import Batch
-from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, StageNotFound
+from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError
 from penstock.model.intake import Intake, check_producer, set_producer_name
 from penstock.model.producers import name_of_producer
 from penstock.shard.core import Core
 from penstock.shard.publishing import Publishing
-from penstock.shard.staging.stage_files import FIRST, SealedFile, name_of
-from penstock.shard.staging.stages import Staging, check_stage_names
+from penstock.shard.staging.stage_files import FIRST, SealedFile
+from penstock.shard.staging.stages import Stages, check_stage_names
 
 _log = logging.getLogger("penstock")
 STEP_BYTES = 32 << 20
 
 
-class StagedPublishing(Staging):
-    """The stages of a broker, and what was published of them."""
+class StagedPublishing:
+    """Publishes sealed stages."""
 
-    def __init__(self, core: Core, publishing: Publishing) -> None:
-        super().__init__(core, publishing)
-        records = core.state.staged
+    def __init__(self, core: Core, publishing: Publishing, stages: Stages) -> None:
+        self._core, self._publishing, self._stages = core, publishing, stages
+        self._turns = threading.Condition()
         self._busy: set[str] = set()  # producers that are publishing
         self._step_bytes = min(STEP_BYTES, core.config.max_unwritten_bytes // 2)
-        begun = {file for record in records.values() if record.next_file is not None for file in record.files}
-        done = {file for record in records.values() if record.next_file is None for file in record.files}
-        self._find_stages(begun, done)
 
     def publish_staged(self, stages: Sequence[str], producer: str, sequence: int) -> int:
         """Publish sealed stages, once for each producer and sequence; how many messages."""
@@ -58,26 +55,26 @@ class StagedPublishing(Staging):
         if producer is None or sequence is None:
             raise InvalidArgument("give the producer and the sequence under which the stages are published")
         check_producer(Batch([]), producer, sequence)
-        with self._operation(), self._turn_of(producer):
+        with self._stages.operation(), self._turn_of(producer):
             known = self._record_of(producer)
             if known is not None and known.files and known.sequence <= sequence:
                 known = self._go_on(known)
             if known is None or known.sequence < sequence:
                 return self._begin(names, producer, sequence)
-            self._drop(names)
+            self._stages.drop(names)
             return known.messages if known.sequence == sequence else 0
 
     def staged_sequence(self, producer: str) -> int | None:
         """The sequence that a producer published last, as far as it is known."""
         check_producer(Batch([]), producer, 0)
-        with self._operation():
+        with self._stages.operation():
             record = self._record_of(producer)
             return None if record is None else record.sequence
 
     def keep_house(self) -> None:
         """Finish what was begun, remove what is done with, and drop stages that nobody touched for a day."""
         failed: PenstockError | None = None
-        with self._operation():
+        with self._stages.operation():
             with self._core.lock:
                 unfinished = [record.producer for record in self._core.state.staged.values() if record.files]
             for producer in unfinished:
@@ -90,7 +87,7 @@ class StagedPublishing(Staging):
                             self._go_on(record)
                 except PenstockError as error:
                     failed = error
-            self.drop_stale()
+            self._stages.drop_stale()
         if failed is not None:
             raise failed
 
@@ -98,22 +95,22 @@ class StagedPublishing(Staging):
 
     @contextlib.contextmanager
     def _turn_of(self, producer: str) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: producer not in self._busy)
+        with self._turns:
+            self._turns.wait_for(lambda: producer not in self._busy)
             self._busy.add(producer)
         try:
             yield
         finally:
-            with self._changed:
+            with self._turns:
                 self._busy.discard(producer)
-                self._changed.notify_all()
+                self._turns.notify_all()
 
     def _record_of(self, producer: str) -> StagedRecord | None:
         with self._core.lock:
             return self._core.state.staged.get(producer)
 
     def _begin(self, names: list[str], producer: str, sequence: int) -> int:
-        files = self._claim(names)
+        files = self._stages.claim(names)
         try:
             self._check(files)
             return self._go_on(StagedRecord(producer, sequence, 0, files, 0, FIRST)).messages
@@ -121,25 +118,8 @@ class StagedPublishing(Staging):
             known = self._record_of(producer)
             is_begun = known is not None and known.sequence == sequence
             if not is_begun and self._core.journal.frozen is None:  # else the next start finds out
-                with self._changed:
-                    for name in names:
-                        self._stages[name].claimed = False
+                self._stages.unclaim(names)
             raise
-
-    def _claim(self, names: list[str]) -> tuple[str, ...]:
-        """Take stages to be published; their files."""
-        with self._changed:
-            for name in names:
-                stage = self._stages.get(name)
-                if stage is None:
-                    raise StageNotFound(f"there is no stage {shown(name)}, or not any more: nothing was published")
-                stage.check_kept()
-                if not stage.sealed or stage.claimed:
-                    why = "is being published already" if stage.claimed else "is not sealed"
-                    raise InvalidArgument(f"the stage {shown(name)} {why}: nothing was published")
-            for name in names:
-                self._stages[name].claimed = True
-            return tuple(self._stages[name].file for name in names)
 
     def _check(self, files: tuple[str, ...]) -> None:
         """Find damage before the first of several steps is published; a single one finds it by itself."""
@@ -199,13 +179,9 @@ class StagedPublishing(Staging):
         core.journal.sync()  # with `sync="interval"` it may not have been
         with core.lock:
             core.journal.check_alive()
-        with self._changed:
-            for file in record.files:
-                name = name_of(file)
-                if name in self._stages and self._stages[name].file == file:
-                    del self._stages[name]
+        self._stages.forget(record.files)
         try:
-            self._remove(record.files)
+            self._stages.remove(record.files)
         except OSError as error:
             _log.warning("stages that are published could not be removed: %s", error)
             return

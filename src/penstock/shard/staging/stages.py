@@ -29,9 +29,9 @@ from penstock.model.message import Message
 from penstock.model.names import STAGE_NAME, check_stage_name
 from penstock.shard.core import Core
 from penstock.shard.publishing import Publishing
+from penstock.shard.staging.stage import Stage
 from penstock.shard.staging.stage_files import (
     DIRECTORY,
-    FIRST,
     HEADER,
     OPEN,
     SEALED,
@@ -52,31 +52,8 @@ _WRITER_BYTES_MAX = 64
 _STALE_S = 86_400.0
 
 
-class Stage:
-    """What is known of one stage."""
-
-    __slots__ = ("claimed", "end", "file", "lost", "messages", "name", "sealed", "sealing", "touched_s", "writers")
-
-    def __init__(self, name: str, file: str, touched_s: float) -> None:
-        self.name = name
-        self.file = file
-        self.touched_s = touched_s
-        self.end = FIRST
-        self.messages = 0
-        self.sealing = False
-        self.sealed = False
-        self.claimed = False  # it is being published
-        self.lost = ""  # why nothing can be done with it but to drop it
-        self.writers: dict[str, int] = {}  # how many requests of each were done
-
-    def check_kept(self) -> None:
-        """Raise if what was staged is not there any more."""
-        if self.lost:
-            raise StageNotFound(f"the stage {self.name!r} is lost: {self.lost}; drop it, and stage under another name")
-
-
-class Staging:
-    """The stages of a broker."""
+class Stages:
+    """The stages of a broker, and their files."""
 
     def __init__(self, core: Core, publishing: Publishing) -> None:
         self._core, self._publishing = core, publishing
@@ -85,11 +62,15 @@ class Staging:
         self._handles: OrderedDict[str, File] = OrderedDict()  # of stages that are being filled, last used last
         self._under_way = 0
         self._closed = False
+        records = core.state.staged.values()
+        begun = {file for record in records if record.next_file is not None for file in record.files}
+        done = {file for record in records if record.next_file is None for file in record.files}
+        self._find(begun, done)
 
     def __len__(self) -> int:
         return len(self._stages)
 
-    def _find_stages(self, claimed: set[str], published: set[str]) -> None:
+    def _find(self, claimed: set[str], published: set[str]) -> None:
         """Take in what the broker before left, of which some is to be published, and some was."""
         now_s = self._core.clock.monotonic_s()
         for entry in self._core.storage.list(DIRECTORY):
@@ -227,7 +208,7 @@ class Staging:
     def seal_stage(self, name: str, staged: int = 0) -> int:
         """Put everything that was staged on disk; how many messages. Raises if there are fewer than `staged`."""
         check_stage_name(name)
-        with self._operation():
+        with self.operation():
             with self._changed:
                 stage = self._stages.get(name)
                 if stage is None and staged:
@@ -293,10 +274,11 @@ class Staging:
     def drop_staged(self, names: Sequence[str]) -> None:
         """Forget stages, if they are there and are not being published."""
         checked = check_stage_names(names)
-        with self._operation():
-            self._drop(checked)
+        with self.operation():
+            self.drop(checked)
 
-    def _drop(self, names: Iterable[str]) -> None:
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget stages that are not being published, with their files."""
         files: list[str] = []
         with self._changed:
             for name in names:
@@ -310,11 +292,11 @@ class Staging:
                     del self._stages[name]
                     files.append(stage.file)
         try:
-            self._remove(files)
+            self.remove(files)
         except OSError as error:
             raise self._failure(error, "stages could not be removed, and will be there after a restart") from error
 
-    def _remove(self, files: Iterable[str]) -> None:
+    def remove(self, files: Iterable[str]) -> None:
         """Remove files for good: one that came back after a power cut might be taken for a later one of its name."""
         removed = False
         for file in files:
@@ -329,8 +311,39 @@ class Staging:
         limit_s = self._core.clock.monotonic_s() - _STALE_S
         with self._changed:
             stale = [stage.name for stage in self._stages.values() if stage.touched_s < limit_s and not stage.claimed]
-        self._drop(stale)
+        self.drop(stale)
         return len(stale)
+
+    # Publishing.
+
+    def claim(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Take sealed stages to be published; their files."""
+        with self._changed:
+            for name in names:
+                stage = self._stages.get(name)
+                if stage is None:
+                    raise StageNotFound(f"there is no stage {shown(name)}, or not any more: nothing was published")
+                stage.check_kept()
+                if not stage.sealed or stage.claimed:
+                    why = "is being published already" if stage.claimed else "is not sealed"
+                    raise InvalidArgument(f"the stage {shown(name)} {why}: nothing was published")
+            for name in names:
+                self._stages[name].claimed = True
+            return tuple(self._stages[name].file for name in names)
+
+    def unclaim(self, names: Iterable[str]) -> None:
+        """They were not published after all."""
+        with self._changed:
+            for name in names:
+                self._stages[name].claimed = False
+
+    def forget(self, files: Iterable[str]) -> None:
+        """What these files hold is published."""
+        with self._changed:
+            for file in files:
+                name = name_of(file)
+                if name in self._stages and self._stages[name].file == file:
+                    del self._stages[name]
 
     # Beginning and end.
 
@@ -339,7 +352,7 @@ class Staging:
             raise BrokerClosed("the broker is closed")
 
     @contextlib.contextmanager
-    def _operation(self) -> Iterator[None]:
+    def operation(self) -> Iterator[None]:
         """Something that uses the disk without the lock: closing waits for it."""
         with self._changed:
             self._check_open()
