@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-spark-oldest
 TOOLS := .venv-tools
+SITE := .venv-docs
 LOCKS := $(wildcard requirements/*.txt)
 LOCKED := --no-deps --require-hashes --no-build-isolation
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint lock audit screenshots bench clean
+.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,12 +90,21 @@ lint: setup  ## check style, types, import rules and what is made from other fil
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.faces --check
 
+docs: $(SITE)/.ready  ## build the site of the docs into site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict $(ARGS)
+
+$(SITE)/.ready: requirements/docs.txt
+	@$(call environment,$(SITE))
+	@$(call install,$(SITE),--no-deps --require-hashes -r requirements/docs.txt)
+	@touch $@
+
 lock: $(TOOLS)/.ready  ## pin all dependencies again, with hashes (ARGS=--upgrade takes newer ones)
 	@$(call pin,build) --group build
 	@$(call pin,spark) --no-deps --group spark
 	@$(call pin,spark-oldest) --no-deps --group spark-oldest
 	@$(call pin,dev) pyproject.toml --all-extras --constraint requirements/spark.txt --no-emit-package pyspark
 	@$(call pin,bench) --group bench --constraint requirements/dev.txt
+	@$(call pin,docs) --group docs --constraint requirements/dev.txt
 	@$(call pin,tools) --group tools
 
 # One file for all Pythons that are supported; it names no index.
@@ -119,4 +129,4 @@ bench: setup tools  ## measure the figures of the README; results go to benchmar
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(OLDEST) $(TOOLS) penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(TOOLS) $(SITE) site penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
+import penstock
 from penstock.cli import pipeline
 from penstock.cli.jobs import running
 from penstock.cli.main import app
@@ -29,7 +31,7 @@ from tests.spark.conftest import spark
 __all__ = ["spark"]
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NAMED = re.compile(r"# (\w+\.(?:py|yaml))\n")  # the first line of a file that the commands of its page use
 LASTING = re.compile(r"(?:penstock (serve|worker) |make (run)\b)")
@@ -167,11 +169,40 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_index_of_the_docs_has_every_page() -> None:
-    index = ROOT / "docs/README.md"
+@pytest.mark.parametrize("index", [ROOT / "docs/README.md", ROOT / "docs/decisions/README.md"], ids=named)
+def test_the_index_of_the_docs_has_every_page(index: Path) -> None:
     linked = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)\)", index.read_text())}
-    pages = {page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions" and page != index}
-    assert pages - linked == set()
+    decisions = set((ROOT / "docs/decisions").glob("[0-9]*.md"))
+    pages = decisions if index.parent.name == "decisions" else set((ROOT / "docs").rglob("*.md")) - decisions
+    assert pages - linked - {index} == set()
+
+
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    """`make docs` builds the site; it copies the pages at the root of the project to `project/`."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    listed = sorted(_leaves(site["nav"]))
+    project = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "STYLE.md"]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert listed == sorted([*pages, *(f"project/{page}" for page in project)])
+
+
+def _leaves(tree: object) -> Iterator[str]:
+    """The pages of a navigation: lists of pages, and of sections by their titles."""
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, dict):
+        yield from _leaves(list(tree.values()))
+    elif isinstance(tree, list):
+        for branch in tree:
+            yield from _leaves(branch)
+
+
+def test_the_page_of_the_python_api_has_every_public_name() -> None:
+    page = (ROOT / "docs/reference/python.md").read_text()
+    shown = set(re.findall(r"^::: penstock\.([\w.]+)$", page, re.MULTILINE))
+    aliases = {"connect": "Client", "aio.connect": "aio.AsyncClient"}
+    public = {*penstock.__all__, *(f"aio.{name}" for name in penstock.aio.__all__)} - {"aio"}
+    assert shown == {aliases.get(name, name) for name in public}
 
 
 @pytest.mark.parametrize(("config", "heading"), [(BrokerConfig, "## Broker"), (TopicConfig, "## Topic")])
@@ -189,7 +220,7 @@ def test_the_configuration_page_has_every_option_with_its_default(config: type, 
 
 
 def test_decisions_are_numbered_one_after_the_other() -> None:
-    numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs/decisions").glob("*.md"))]
+    numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
