@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from benchmarks.table import show
 
 _BEGIN, _END = "<!-- figures: written by `python -m benchmarks` -->\n", "<!-- end of figures -->\n"
-_HEAD = "| | measured | beside it, in the same run |\n| --- | --- | --- |\n"
+_HEAD = "| | measured | baseline, in the same run |\n| --- | --- | --- |\n"
 
 
 class Headline(NamedTuple):
-    """A row of the results, and how the README calls it and what stands beside it."""
+    """A row of the results, and what the README calls it and its baseline."""
 
     figure: str
     row: str
@@ -21,7 +21,7 @@ class Headline(NamedTuple):
 
 HEADLINES = (
     Headline("batches", "batches of 1000, one at a time", "publish, batches of 1,000", "only write and sync them"),
-    Headline("singles", "one publisher alone: p50", "publish, one after the other: p50", "only write and sync"),
+    Headline("singles", "one publisher alone: p50", "publish, one at a time: p50", "only write and sync"),
     Headline("singles", "single messages, 64 tasks", "publish, one at a time in 64 tasks", "only write and sync them"),
     Headline("consume", "receive + ack, batches of 1000", "receive + ack, batches of 1,000", "publishing them"),
     Headline("topics", "batches of 100 to 10,000 topics in turn", "publish to 10,000 topics in turn", "to one topic"),
@@ -40,7 +40,7 @@ HEADLINES = (
     ),
     Headline("server", "server: receive + ack", "server: receive + ack, batches of 1,000", "publishing them"),
     Headline("server", "server: end to end at 50,000/s", "server: from publish to receive at 50,000/s: p99"),
-    Headline("http", "HTTP, one message", "HTTP: publish, one message a request", "uvicorn that does nothing"),
+    Headline("http", "HTTP, one message", "HTTP: publish, one message per request", "uvicorn that does nothing"),
     Headline("http", "HTTP, batches", "HTTP: publish, batches of 1,000", "uvicorn that does nothing"),
     Headline("spark", "Spark: read_topic, groupBy", "Spark: `read_topic`, groupBy(key)", "Spark on the same Parquet"),
     Headline(

@@ -11,16 +11,16 @@ from typing import Any
 from benchmarks.table import show
 
 _PLAIN, _BASE = "#457b9d", "#c9ccd1"
-_HEAD = """# Figures of {title}
+_HEAD = """# Benchmarks: {title}
 
 Measured by `python -m benchmarks {names}`
 on {cores} shared virtual cores, {how}.
-{date}; the load average was {before} at the start and {after} at the end (the run adds its own).{rounds}
+{date}; the load average was {before} at the start and {after} at the end (including the run itself).{rounds}
 
-| | measured | beside it, in the same run | ratio | target | holds |
+| | measured | baseline, in the same run | ratio | target | met |
 | --- | --- | --- | --- | --- | --- |
 """
-_MEDIANS = "\nEach is the median of its rounds, which are in `benchmarks/results/latest.json`."
+_MEDIANS = "\nEach figure is the median of its rounds, which are in `benchmarks/results/latest.json`."
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ PAGES = {
         "inside one process, messages of\n100 bytes, every publish synced before it is acknowledged",
         """
 - *Bare* is a loop that only writes and syncs the same bytes.
-- *8 on the way*: all tasks wake together after a commit, so that processor and disk take turns; bare wakes nobody.
-- Sixty-four *threads* hand the interpreter to each other for every message: use asyncio, or batches.
+- *8 on the way*: all tasks wake together after a commit, so processor and disk take turns; bare has no tasks to wake.
+- Sixty-four *threads* switch the interpreter for every message: use asyncio, or batches.
 """,
     ),
     "server": Page(
@@ -131,11 +131,11 @@ PAGES = {
         ("server", "http"),
         "load and server in two\nprocesses, messages of 100 bytes, every publish synced before it is acknowledged",
         """
-- *Bare* is a round trip over loopback to a process that only writes and syncs the same bytes, one at a time. The same
-  figures by themselves: [`penstock bench`](../how-to/measure.md).
-- *One message at a time* makes the fewest system calls that are possible; the rest is Python, on both sides.
+- *Bare* is a round trip over loopback to a process that only writes and syncs the same bytes, one at a time. To
+  measure these figures on your machine: [`penstock bench`](../how-to/measure.md).
+- *One message at a time* uses the minimum of system calls; the rest is Python, on both sides.
 - *Receive + ack* is from the journal, where consumers that keep up find their messages.
-- The load of HTTP is `wrk`; beside it is uvicorn that reads the same JSON and does nothing.
+- The HTTP load generator is `wrk`; the baseline is uvicorn reading the same JSON and doing nothing.
 """,
     ),
     "spark": Page(
@@ -143,15 +143,15 @@ PAGES = {
         ("spark",),
         "`local[2]`, values of 100 bytes\nwith keys, Unix sockets between Python and Java (see below)",
         """
-![Rates beside their baselines, and time for each message by the size of the topic](spark.png)
+![Rates and their baselines, and time per message by the size of the topic](spark.png)
 
-- *All columns* goes from Python to the JVM row by row, ten columns of them; `topic` and `message_id`, which are in no
-  file, are about a sixth of its time. `read_topic` stays in the JVM for what is settled.
+- *All columns* moves ten columns from Python to the JVM, row by row; `topic` and `message_id`, which are not in the
+  files, take about a sixth of the time. `read_topic` stays in the JVM for settled messages.
 - Unix sockets (`spark.python.unix.domain.socket.enabled`) made it about a seventh faster here. They are not the default
-  of `session()`: Spark's workers then print a harmless traceback whenever a query takes only the first rows.
-- *A micro-batch with nothing to do* asks a Python process, and that asks the server; the rate source asks nobody. Spark
-  counts whole milliseconds, and here anything below one counts as one.
-- The growth begins with a job that is mostly start-up: 100,000 messages are too few to keep Spark busy.
+  of `session()`, because Spark's workers then print a harmless traceback whenever a query takes only the first rows.
+- *A micro-batch with nothing to do* asks a Python process, which asks the server; the rate source asks nothing. Spark
+  counts whole milliseconds; anything below one counts as one.
+- The growth starts with a job that is mostly start-up: 100,000 messages are too few to keep Spark busy.
 """,
         rounds=_MEDIANS[:-1] + "; the times for each message are the best of three.",
         draw=_draw,
@@ -159,15 +159,15 @@ PAGES = {
     "jobs": Page(
         "jobs and pipelines",
         ("jobs",),
-        "`local[2]`, values of 100 bytes;\nbeside each is a bare Spark job on the same data",
+        "`local[2]`, values of 100 bytes;\nthe baseline is a bare Spark job on the same data",
         """- *load* reads the CSV, checks every row, and publishes it part by part, each once and synced to disk; the
-  bare job only parses it.
-- The pipeline parses JSON, computes a column, and writes JSON with a key; whatever does not parse would go to the dead
-  letters. The load, the server, Java and its Python workers share the two cores. Seven earlier runs, on a slower
-  machine, gave 79,800 (beside other work) to 118,600/s, four of them more than 100,000.
+  baseline only parses it.
+- The pipeline parses JSON, computes a column, and writes JSON with a key; rows that do not parse would become dead
+  letters. The load generator, the server, Java and its Python workers share the two cores. Seven earlier runs, on a
+  slower machine, gave 79,800 (with other work on it) to 118,600/s, four of them more than 100,000.
 - The audits on clusters are medians of four, after two that warm Java up; earlier runs gave 1.13 to 1.61.
-  With both workers busy, the very same tasks take a fifth to a quarter more processor time, and the driver and the
-  cluster's own processes have no core of their own. Pinning each worker to a core changed nothing.
+  With both workers busy, the same tasks take a fifth to a quarter more CPU time, and there is no core left for the
+  driver and the cluster's own processes. Pinning each worker to a core changed nothing.
 """,
     ),
 }
