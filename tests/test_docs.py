@@ -24,6 +24,7 @@ from penstock.cli.jobs import running
 from penstock.cli.main import app
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.units import parse_duration, parse_size
+from penstock.server.access.principal import Scope
 from penstock.server.http.description import description
 from tests.server.harness import free_port
 from tests.spark.conftest import spark
@@ -195,6 +196,16 @@ def _leaves(tree: object) -> Iterator[str]:
     elif isinstance(tree, list):
         for branch in tree:
             yield from _leaves(branch)
+
+
+def test_the_glossary_defines_every_word_once() -> None:
+    page = (ROOT / "docs/glossary.md").read_text().split("## Older names")[0]
+    rows = re.findall(r"^\| (\w.*?) \| ", page, re.MULTILINE)
+    words = [word for row in rows if row != "word" for word in row.split(", ")]
+    assert [word for word in words if words.count(word) > 1] == []
+    counts = {field.name for field in dataclasses.fields(penstock.GroupInfo) if field.type == "int"}
+    assert counts - set(words) == {"published"}
+    assert {scope for scope in Scope if f"`{scope}`" not in page} == set()
 
 
 def test_the_page_of_the_python_api_has_every_public_name() -> None:
