@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -228,6 +229,19 @@ def test_the_configuration_page_has_every_option_with_its_default(config: type, 
             default = fields[name]
             parse = {float: parse_duration, int: parse_size}.get(type(default), lambda text: text)
             assert parse(shown) == (default if type(default) in (int, float) else str(default)), name
+
+
+def test_the_architecture_names_every_room() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    rooms = {path.parent.name for path in (ROOT / "src/penstock").glob("*/__init__.py")}
+    assert rooms - set(re.findall(r"`(\w+)/`", page)) == set()
+
+
+@pytest.mark.parametrize("room", sorted((ROOT / "src/penstock").rglob("__init__.py")), ids=named)
+def test_the_files_that_the_head_of_a_room_names_are_there(room: Path) -> None:
+    head = ast.get_docstring(ast.parse(room.read_text())) or ""
+    told = set(re.findall(r"`((?:\w+/)*\w+\.py)`", head))
+    assert {name for name in told if not (room.parent / name).is_file()} == set()
 
 
 def test_decisions_are_numbered_one_after_the_other() -> None:

@@ -1,4 +1,11 @@
-"""The durable write path: how bytes are laid out, gathered, committed in groups, and found again."""
+"""The durable write path: how bytes are laid out, gathered, committed in groups, and found again.
+
+| file | what it does |
+| --- | --- |
+| `layout.py` | the bytes of a file: groups, blocks, checksums |
+| `journal.py`, `commit.py`, `files.py` | gathering blocks, committing them together, and the files that hold them |
+| `scan.py` | reading a file: what is whole, what is a torn tail, what is damage |
+"""
 
 from penstock.journal.commit import Block, Commit
 from penstock.journal.journal import Journal

@@ -4,6 +4,20 @@ from penstock.spark import read_topic, session
 
 spark = session()
 read_topic(spark, "orders", servers="localhost:9000").groupBy("key").count().show()
+
+The driver plans: which offsets, in which files, cut into slices. Tasks read segment files that they can see, and the
+rest through the server. A write is staged by tasks and published once by the driver.
+
+| file | what it does |
+| --- | --- |
+| `source.py`, `options.py`, `tables.py` | what Spark calls; options and their errors; tables and their batches |
+| `origins.py`, `planning.py`, `filters.py` | server, directory, archive; positions and slices; what need not be read |
+| `slices.py`, `connecting.py` | what a task reads; one client in each process |
+| `batch.py`, `streaming.py`, `listed.py` | the readers: batches, streams, lists |
+| `writing.py`, `rows.py`, `packing.py` | the writers; rows as messages; columns as they are sent |
+| `frames.py`, `payloads.py` | `read_topic` and the like; JSON |
+| `sessions.py`, `java.py`, `registering.py` | a session that works, with a Java and the data source |
+| `shell.py`, `packaging.py` | the prompt; the archive for workers |
 """
 
 from typing import TYPE_CHECKING

@@ -1,1 +1,13 @@
-"""The HTTP port: JSON for everybody, metrics, health and the dashboard."""
+"""The HTTP port: JSON for everybody, metrics, health and the dashboard.
+
+Every request passes `front.py`. Publishing goes straight to the broker; everything else goes through Litestar.
+
+| file | what it does |
+| --- | --- |
+| `listener.py`, `connection.py`, `intake.py` | the port, its connections, and the limits of what they send |
+| `front.py`, `caller.py`, `browsers.py` | what every request passes; who sent it; what web pages may send |
+| `publishing.py`, `express.py`, `bodies.py` | publishing, from bytes to bytes; messages as JSON |
+| `app.py`, `failures.py` | the application; errors as status codes. The routes are in `routes` |
+| `members.py`, `settling.py` | consumers without a connection; finishing messages by their receipts |
+| `description.py`, `documenting.py`, `schemas.py`, `examples.py`, `vocabulary.py` | the OpenAPI description |
+"""

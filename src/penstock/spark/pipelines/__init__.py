@@ -4,6 +4,15 @@ from penstock.spark.pipelines import load, place_of, run, session_of
 
 declared = load("orders.yaml")
 run(session_of(declared), declared, place_of(declared))
+
+A pipeline is a file. Each of its sinks is a streaming query, and a supervisor restarts them when they fail.
+
+| file | what it does |
+| --- | --- |
+| `spec.py`, `loading.py`, `checking.py` | what a file declares; from YAML or Python; its errors |
+| `planning.py`, `sources.py`, `sinks.py`, `letters.py` | from declarations to queries; rows that do not parse |
+| `supervising.py`, `progress.py` | restarts; a line for each batch |
+| `reporting.py`, `control.py` | reports to the server; status and stop |
 """
 
 from typing import TYPE_CHECKING
