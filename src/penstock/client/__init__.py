@@ -6,11 +6,14 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 | file | what it does |
 | --- | --- |
 | `link.py`, `connection.py`, `tls.py` | requests, repeating and timeouts; one connection; certificates |
-| `publisher.py`, `outbox.py`, `staging.py` | batching and numbering; messages from threads; stages |
+| `publisher.py`, `outbox.py`, `stages.py` | batching and numbering; messages from threads; filling a stage |
 | `remote.py`, `received.py`, `keeper.py` | what a consumer does; messages and their leases; extending them |
 | `reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
-| `client.py`, `consumer.py`, `administration.py` | the methods, awaited |
-| `sync.py` and the like, `loop.py` | the methods in plain calls, on an event loop in a thread |
+| `calling.py`, `requests.py` | what all calls stand on; checks before a request is sent |
+| `client.py`, `messaging.py`, `calls.py`, `administration.py`, `staging.py`, `consumer.py` | the methods, awaited |
+| `sync.py` and `sync_*`, `loop.py`, `waited.py` | the methods in plain calls, on an event loop in a thread |
+
+`calls.py` is made from the table of operations, and most of `sync_*` from the awaited half (`make faces`).
 """
 
 from penstock.client.client import AsyncClient
