@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from penstock.delivery.claims import Claims
-from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
+from penstock.delivery.group import Group
 from penstock.delivery.index import Columns, PartitionIndex
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
+from penstock.delivery.outcomes import Dying, Logged, Moment, Outcome, Pick
 from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.delivery.progress import Progress
 from penstock.delivery.settings import GroupSettings, encode_settings

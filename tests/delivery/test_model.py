@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.delivery.group import Pick
 from penstock.delivery.leases import Lease
+from penstock.delivery.outcomes import Pick
 from penstock.model.events import Event, EventKind
 from tests.delivery.harness import PureTopic
 

@@ -9,7 +9,7 @@ Progress is durable: it is folded from events and kept in the checkpoint. Leases
 | `index.py`, `lanes.py`, `timers.py`, `keys.py` | what a partition has for all groups: lanes, what is due, key order |
 | `claims.py`, `leases.py`, `backoff.py` | what a group may take now: cursors, leases, retries |
 | `lease_book.py` | leases that ended lately, in few bytes each |
-| `group.py` | the commands (fetch, ack, fail, …); events out |
+| `group.py`, `outcomes.py` | the commands (fetch, ack, fail, …); what they return |
 | `standing.py` | how far a group is: the one place that counts |
 | `assignment.py`, `cron.py` | who owns which partition; when a schedule fires |
 """

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from math import floor
-from typing import NamedTuple
-
-import msgspec
 
 from penstock.delivery.backoff import retry_delay_us
 from penstock.delivery.claims import Claims
@@ -18,53 +15,14 @@ from penstock.delivery.lanes import lane_policy
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease, Leases
 from penstock.delivery.offsets import Offsets, offsets_of, written
+from penstock.delivery.outcomes import Dying, Logged, Moment, Outcome, Pick
 from penstock.delivery.settings import GroupSettings
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
 
-Logged = tuple[int, Event]
 _NEAR = 20_000
 _UNSEEN = "the lease ran out before anybody saw it"
 _ENDS_A_LEASE = (EventKind.ACKED, EventKind.DEAD, EventKind.LAPSED, EventKind.SKIPPED, EventKind.RELEASED)
-
-
-class Moment(msgspec.Struct, frozen=True, gc=False):
-    """Now: by the wall clock, for what is written down, and by the monotonic one, for leases."""
-
-    wall_us: int
-    monotonic_s: float
-
-
-class Pick(NamedTuple):
-    """Messages of one lane of one partition, in the order of their offsets."""
-
-    lease: Lease
-    lane: int
-    offsets: Offsets
-
-
-class Dying(NamedTuple):
-    """Messages that must go to the dead letters: their content has to be read for that first."""
-
-    partition: int
-    offsets: Offsets
-    kind: EventKind | None
-    """How the last delivery ended: FAILED, EXPIRED, or None where it was not a delivery that failed."""
-    consumer: str | None
-    cause: str
-    era: int
-    """Of the claims that they were held by."""
-
-
-class Outcome:
-    """What a command led to: events to be logged, by partition; messages to be buried; offsets that were refused."""
-
-    __slots__ = ("dying", "events", "refused")
-
-    def __init__(self) -> None:
-        self.events: list[Logged] = []
-        self.dying: list[Dying] = []
-        self.refused = Offsets()
 
 
 class Group:
@@ -121,10 +79,9 @@ class Group:
             if lease is None:
                 lease = Lease(self._book.new_id(), partition, consumer, now.monotonic_s + visibility_s, offsets)
                 leases[partition] = lease
-                picks.append(Pick(lease, lane, offsets))
             else:
                 lease.messages = lease.messages | offsets
-                picks.append(Pick(lease, lane, offsets))
+            picks.append(Pick(lease, lane, offsets))
         events: list[Logged] = []
         self._book.pass_time(now.monotonic_s)
         for partition, lease in leases.items():
@@ -252,7 +209,8 @@ class Group:
         held = self.leases.take(lease, offsets)
         outcome.refused |= offsets - held
         if held:
-            self._doom(lease.partition, held, None, lease.consumer, reason, outcome)
+            era = self.claims[lease.partition].era
+            outcome.dying.append(Dying(lease.partition, held, None, lease.consumer, reason, era))
 
     def tick(self, now: Moment) -> Outcome:
         """What time alone does: leases run out, failed messages are tried again, and the unwanted lapse."""
@@ -273,7 +231,7 @@ class Group:
                 lapsing, claims.lapsing = claims.lapsing, Offsets()
                 claims.held += len(lapsing)
                 if self.config.dead_letter_lapsed and self._mortal:
-                    self._doom(partition, lapsing, None, None, "its time to live ended", outcome)
+                    outcome.dying.append(Dying(partition, lapsing, None, None, "its time to live ended", claims.era))
                 else:
                     outcome.events.append((partition, self._event(EventKind.LAPSED, lapsing, now.wall_us, None)))
         return outcome
@@ -311,17 +269,6 @@ class Group:
         """Whether the group was moved since: then they are ready again, or done."""
         return dying.era != self.claims[dying.partition].era
 
-    def _doom(
-        self,
-        partition: int,
-        offsets: Offsets,
-        kind: EventKind | None,
-        consumer: str | None,
-        cause: str,
-        outcome: Outcome,
-    ) -> None:
-        outcome.dying.append(Dying(partition, offsets, kind, consumer, cause, self.claims[partition].era))
-
     def _failed(
         self,
         kind: EventKind,
@@ -333,14 +280,14 @@ class Group:
         outcome: Outcome,
     ) -> None:
         """Retry those that may fail again, and let the others die. A failure without a time to retry is the last."""
-        progress, config = self.claims[lease.partition].progress, self.config
+        claims, config = self.claims[lease.partition], self.config
         by_failures: dict[int, list[int]] = {}
         for offset in offsets:
-            by_failures.setdefault(progress.counts_of(offset)[1] + 1, []).append(offset)
+            by_failures.setdefault(claims.progress.counts_of(offset)[1] + 1, []).append(offset)
         for failures, some in by_failures.items():
             failed = Offsets(some)
             if self._mortal and failures >= config.max_deliveries:
-                self._doom(lease.partition, failed, kind, lease.consumer, reason, outcome)
+                outcome.dying.append(Dying(lease.partition, failed, kind, lease.consumer, reason, claims.era))
                 continue
             if delay_s is not None:
                 wait_us = round(delay_s * 1_000_000)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.delivery.group import Pick
 from penstock.delivery.offsets import Offsets
+from penstock.delivery.outcomes import Pick
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
 from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of

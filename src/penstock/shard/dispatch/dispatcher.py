@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.delivery.group import Dying, Group, Logged, Moment
+from penstock.delivery.group import Group
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.offsets import Offsets, lowest, written
+from penstock.delivery.outcomes import Dying, Logged, Moment
 from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
 from penstock.log.partition_log import first_offset, missing_runs

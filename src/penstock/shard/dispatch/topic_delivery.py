@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from penstock.delivery.assignment import Assignment
 from penstock.delivery.claims import Claims
-from penstock.delivery.group import Dying, Group, Logged, Moment, Outcome, Pick
+from penstock.delivery.group import Group
 from penstock.delivery.index import PartitionIndex
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets, offsets_of
+from penstock.delivery.outcomes import Dying, Logged, Moment, Outcome, Pick
 from penstock.model.bounds import shown
 from penstock.model.config import TopicConfig
 from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, LeaseLost, TopicNotFound

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from penstock.delivery.group import Pick
+    from penstock.delivery.outcomes import Pick
     from penstock.shard.dispatch.topic_delivery import TopicDelivery
     from penstock.shard.state_lock import StateLock
 

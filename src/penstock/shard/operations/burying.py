@@ -10,8 +10,9 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from penstock.delivery.group import Dying, Group
+from penstock.delivery.group import Group
 from penstock.delivery.offsets import Offsets, from_range, lowest
+from penstock.delivery.outcomes import Dying
 from penstock.log.topics import Topic
 from penstock.model.batch import Batch
 from penstock.model.errors import CorruptData

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from penstock.delivery.group import Group, Outcome, Pick
+from penstock.delivery.group import Group
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
+from penstock.delivery.outcomes import Outcome, Pick
 from penstock.journal import Commit
 from penstock.model.batch import select
 from penstock.model.bounds import shown
