@@ -7,14 +7,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.errors import INTERRUPTED, REFUSED, USAGE, CommandError, Told, tell, warn
+from penstock.cli.errors import INTERRUPTED, REFUSED, USAGE, CommandError, warn
 from penstock.cli.jobs.running import ConfOption, MasterOption, settings_of
 from penstock.cli.lazy import COMMAND, new_app
 from penstock.cli.output import Format, FormatOption, counted, new_table, show, show_duration
@@ -25,7 +25,6 @@ from penstock.model.visible import visible
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.cli.pipeline_lines import Refused
     from penstock.model.pipelines import PipelineReport
     from penstock.spark.jobs.place import Place
     from penstock.spark.pipelines.control import RunFiles
@@ -138,7 +137,7 @@ def run(
                 reports = run_all(spark, declared, place, names=names or (), watch=lines, started=started)
             except AlreadyRunning as error:
                 raise CommandError(str(error), "`penstock pipeline stop FILE` stops it", REFUSED) from None
-    nothing_written = _tell_refused(lines.refused, reports)
+    nothing_written = lines.tell_refused(reports)
     if nothing_written or any(report.state == "failed" for report in reports):
         raise typer.Exit(REFUSED)
 
@@ -367,21 +366,6 @@ def _stop_on_signals(supervisor: Supervisor, grace_s: float) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, heard)
-
-
-def _tell_refused(refused: Mapping[str, Refused], reports: Sequence[PipelineReport]) -> bool:
-    """Say how many rows were not written, and where they are; whether a query wrote none at all."""
-    reads = {query.name: query.reads for report in reports for query in report.queries}
-    for name, count in refused.items():
-        topics = reads.get(name, ())
-        hint = "look at what the sink makes of its rows"
-        if topics:
-            hint = f"`penstock dlq list {topics[0]}` tells why, unless a step left out the column message"
-        if count.written:
-            warn(f"{name}: {count.refused:,} of {count.refused + count.written:,} rows were refused ({hint})")
-        else:
-            tell(Told(f"{name}: all {counted(count.refused, 'row')} were refused, none was written", hint, REFUSED))
-    return not all(count.written for count in refused.values())
 
 
 def _files(declared: Declared, name: str) -> RunFiles:

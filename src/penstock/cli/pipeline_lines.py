@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import iso_time
+from penstock.cli.errors import REFUSED, Told, tell, warn
+from penstock.cli.output import counted, iso_time
 from penstock.cli.terminal import echo, is_terminal
 from penstock.model.visible import visible
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Refused:
+class _Refused:
     """Rows of a query that were not written, and those that were."""
 
     refused: int = 0
@@ -32,7 +33,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.broken: Callable[[], None] = lambda: None
-        self._counts: defaultdict[str, Refused] = defaultdict(Refused)
+        self._counts: defaultdict[str, _Refused] = defaultdict(_Refused)
         self._people = is_terminal("stdout")
         self._lock = threading.Lock()
         self._silent = False
@@ -45,17 +46,27 @@ class Lines:
         told = asdict(batch)
         self._print(batch.line(), {"batch": told.pop("number"), **told})
 
-    @property
-    def refused(self) -> dict[str, Refused]:
-        """The queries that refused rows."""
-        return {name: count for name, count in self._counts.items() if count.refused}
-
     def changed(self, report: PipelineReport, note: str) -> None:
         """A pipeline is in another state."""
         error = report.error if report.state in ("waiting", "failed") else None
         parts = [report.name, report.state.value, visible(" ".join((error or "").split())), note]
         told = {"pipeline": report.name, "state": report.state.value, "error": error, "note": note or None}
         self._print("  ".join(part for part in parts if part), told)
+
+    def tell_refused(self, reports: Sequence[PipelineReport]) -> bool:
+        """Say at the end how many rows were not written, and where they are; whether a query wrote none at all."""
+        reads = {query.name: query.reads for report in reports for query in report.queries}
+        refused = {name: count for name, count in self._counts.items() if count.refused}
+        for name, count in refused.items():
+            topics = reads.get(name, ())
+            hint = "look at what the sink makes of its rows"
+            if topics:
+                hint = f"`penstock dlq list {topics[0]}` tells why, unless a step left out the column message"
+            if count.written:
+                warn(f"{name}: {count.refused:,} of {count.refused + count.written:,} rows were refused ({hint})")
+            else:
+                tell(Told(f"{name}: all {counted(count.refused, 'row')} were refused, none was written", hint, REFUSED))
+        return not all(count.written for count in refused.values())
 
     def _print(self, line: str, told: Mapping[str, object]) -> None:
         if not self._people:
