@@ -9,6 +9,7 @@ from zlib import crc32
 
 from penstock.log import invariants
 from penstock.log.checkpoint import topic_state
+from penstock.log.fold import load_schedules
 from penstock.log.state import State
 from penstock.log.topics import Topic
 from penstock.shard.checkpoint_files import COPIES
@@ -54,7 +55,8 @@ def assert_folded(engine: Engine) -> None:
     for name, said in told.items():
         assert said == held[name], f"F1: {name} is another one when it is folded anew"
     assert engine.state.schedules is not None
-    assert read_schedules(engine.core).known == engine.state.schedules.known, "F1: schedules"
+    read = load_schedules(State(engine.config), read_schedules(engine.core))
+    assert read.known == engine.state.schedules.known, "F1: schedules"
 
 
 _known: WeakKeyDictionary[Engine, tuple[tuple[int, ...], State]] = WeakKeyDictionary()

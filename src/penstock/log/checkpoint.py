@@ -115,6 +115,11 @@ def _mend_names(checkpoint: Checkpoint) -> None:
     checkpoint.doomed = [name for name in checkpoint.doomed if is_inside(name)]
 
 
+def forget_segment(log: LogState, info: SegmentInfo) -> None:
+    """A repair took a segment away."""
+    log.segments = [other for other in log.segments if other is not info]
+
+
 def topic_state(topic: Topic) -> TopicState:
     """A topic as the checkpoint keeps it: only what is committed, for the rest may never be."""
     delivery = [None if part.state is None else part.state.state() for part in topic.partitions]

@@ -25,7 +25,8 @@ class DedupeWindow:
         return len(self._seen) + len(self._coming)
 
     def find(self, identity: str, now_us: int) -> tuple[int, int] | None:
-        """The partition and offset of the message that has this id, inside the window."""
+        """The partition and offset of the message that has this id, inside the window; the oldest beyond it go."""
+        self._expire(now_us)
         for known in (self._coming, self._seen):
             found = known.get(identity)
             if found is not None and found[2] + self.window_us > now_us:
@@ -49,20 +50,19 @@ class DedupeWindow:
         self._seen.pop(identity, None)
         self._seen[identity] = (partition, offset, time_us)
 
-    def expire(self, now_us: int) -> int:
-        """Drop what the window has left; how many went."""
-        gone = 0
+    def _expire(self, now_us: int) -> None:
+        """Drop what the window has left."""
         while self._seen:
             oldest = next(iter(self._seen))
             if self._seen[oldest][2] + self.window_us > now_us:
                 break
             del self._seen[oldest]
-            gone += 1
-        return gone
 
-    def sweep(self, now_us: int) -> None:
-        """Drop whatever the window has left, also behind one that a wrong clock stamped too late."""
-        self._seen = {key: seen for key, seen in self._seen.items() if seen[2] + self.window_us > now_us}
+    def has_room(self, ids_max: int, now_us: int) -> bool:
+        """Whether fewer than so many are known; else it drops whatever the window has left, and looks again."""
+        if len(self) >= ids_max:  # what left may stand behind an id that a wrong clock stamped too late
+            self._seen = {key: seen for key, seen in self._seen.items() if seen[2] + self.window_us > now_us}
+        return len(self) < ids_max
 
     def entries(self) -> Iterator[tuple[str, int, int, int]]:
         """Everything remembered, oldest first: (id, partition, offset, time)."""

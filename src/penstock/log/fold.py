@@ -4,13 +4,14 @@ Live commits, recovery, `penstock check` and `Snapshot` all call `apply`, so the
 state and the record alone: the same journal makes the same state, whoever reads it, however often (F1).
 
 Some changes are in no record, because the disk itself says them, or the next checkpoint: a segment that was written
-(`settle`), a segment of events that was let go (`let_go`), the files of a stage that are removed (`stages_removed`).
+(`settle`), a segment of events that was let go (`let_go`), files that are removed (`stages_removed`, `delete_later`,
+`hand_over_files`, `journal_file_removed`), schedules that are still in segments (`load_schedules`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -43,6 +44,7 @@ from penstock.log.records import (
     StoredMessages,
     TopicChange,
 )
+from penstock.log.schedules import ScheduleTable
 from penstock.log.state import State
 from penstock.log.topics import Partition, Topic
 from penstock.model.batch import TAGS, Batch
@@ -145,6 +147,15 @@ def _lost_topic(state: State, number: int) -> Topic | None:
 
 
 # Schedules.
+
+
+def load_schedules(state: State, messages: Iterable[tuple[int, bytes]]) -> ScheduleTable:
+    """Take in the schedules, by offset, as segments and journal hold them; records change them from then on."""
+    table = ScheduleTable()
+    for offset, value in messages:
+        table.take(offset, value)
+    state.schedules = table
+    return table
 
 
 def _take_schedules(state: State, partition: Partition, record: Messages) -> SchedulesWritten:
@@ -270,6 +281,25 @@ def let_go(state: State, log: Log, event: Event) -> None:
                 del log.segments[place]
             state.files_to_delete.append(segment_name(log.topic.name, log.table, log.partition, segment.base))
             return
+
+
+# Files that nothing refers to.
+
+
+def delete_later(state: State, files: Iterable[str]) -> None:
+    """These files are not needed any more, and go when a checkpoint that says so is on disk."""
+    state.files_to_delete += files
+
+
+def hand_over_files(state: State) -> list[str]:
+    """The files to delete, which are somebody's else from now on; those that cannot be deleted are given back."""
+    files, state.files_to_delete = state.files_to_delete, []
+    return files
+
+
+def journal_file_removed(state: State, sequence: int) -> None:
+    """A file of the journal, of which nothing was needed, is not there any more."""
+    state.usage.forget(sequence)
 
 
 # Staged publishes.

@@ -84,6 +84,16 @@ def reserve_event(log: Log, record: Events, event: Event) -> None:
     log.next_offset = record.base + record.count
 
 
+def reserve_event_log(partition: Partition) -> Log:
+    """The log of events of a partition that has none: its first event gets the number of the next message."""
+    return partition.event_log(partition.messages.next_offset)
+
+
+def reserve_removal(log: Log, base: int) -> None:
+    """The segment with this first offset is on its way out: nobody gets a message of it from now on."""
+    log.going = (*log.going, base)
+
+
 def reserve_topic(state: State, name: str, config: TopicConfig, now_us: int) -> TopicChange:
     """Make a topic that can be published to at once; it is in the catalog, and not committed."""
     catalog = state.catalog

@@ -17,7 +17,7 @@ class FileUsage:
 
     def __init__(self) -> None:
         self.live_bytes = 0  # of blocks that are neither settled nor carried elsewhere
-        self.oldest_us = TIME_US_MAX  # the lowest timestamp of its blocks
+        self.oldest_us = TIME_US_MAX  # no block that is needed is older
         self.owners: dict[Log, None] = {}  # the logs that have, or had, blocks in it; a set that keeps its order
 
 
@@ -49,6 +49,14 @@ class Usage:
         file = self._files[sequence]
         file.live_bytes -= length
         assert file.live_bytes >= 0, f"more of journal file {sequence} was let go than it holds"
+
+    def has_older(self, sequence: int, limit_us: int) -> bool:
+        """Whether a block from before a time is needed of a file."""
+        file = self.of(sequence)
+        if file.oldest_us < limit_us:  # that block may be needed no longer
+            times_us = (b.timestamp_us for log in file.owners for b in log.blocks() if b.sequence == sequence)
+            file.oldest_us = min(times_us, default=TIME_US_MAX)
+        return file.oldest_us < limit_us
 
     def live_bytes(self) -> dict[int, int]:
         """How many bytes of each file are needed."""

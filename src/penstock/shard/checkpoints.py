@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.journal.files import JournalFile
 from penstock.log.checkpoint import VERSION, Checkpoint, topic_state
+from penstock.log.fold import delete_later, hand_over_files, journal_file_removed
 from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.shard.checkpoint_files import write_checkpoint
 from penstock.shard.core import Core
@@ -35,18 +36,18 @@ class Checkpoints:
             with core.lock:
                 self._number += 1
                 checkpoint = self._take({file.sequence for file in without}, clean)
-                core.state.files_to_delete = []
+                files = hand_over_files(core.state)
             try:
                 write_checkpoint(core.storage, checkpoint)
             except OSError:
                 with core.lock:
-                    core.state.files_to_delete = checkpoint.doomed + core.state.files_to_delete
+                    delete_later(core.state, files)
                 raise
             for file in without:
                 core.journal.remove(file)
                 with core.lock:
-                    core.state.usage.forget(file.sequence)
-            self._remove(checkpoint.doomed)
+                    journal_file_removed(core.state, file.sequence)
+            self._remove(files)
             core.meters.checkpoint_s.observe(core.clock.monotonic_s() - started_s)
 
     def _take(self, gone: set[int], clean: bool) -> Checkpoint:
@@ -87,7 +88,7 @@ class Checkpoints:
                 self._core.storage.remove(files[-1])
             except OSError:
                 with self._core.lock:
-                    self._core.state.files_to_delete += files
+                    delete_later(self._core.state, files)
                 raise
             files.pop()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from penstock.journal import Commit, Journal
 from penstock.log.folding import Folding
 from penstock.log.records import Events, Record
-from penstock.log.reservations import reserve_event
+from penstock.log.reservations import reserve_event, reserve_event_log
 from penstock.log.topics import Topic
 from penstock.model.clock import EngineClock
 from penstock.model.config import BrokerConfig
@@ -74,7 +74,7 @@ class Core:
         gathering = self.journal.gathering
         for number, event in logged:
             partition = topic.partitions[number]
-            log = partition.event_log(partition.messages.next_offset)
+            log = reserve_event_log(partition) if partition.events is None else partition.events
             record = gathering.open.get(log)
             if record is None:
                 record = gathering.open[log] = Events(topic.id, number, log.next_offset, self.clock.wall_us())

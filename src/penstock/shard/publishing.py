@@ -268,11 +268,8 @@ class Publishing:
     def _find_duplicate(self, topic: Topic, identity: str, now_us: int, coming: int = 0) -> tuple[int, int] | None:
         if topic.dedupe is None:
             return None
-        topic.dedupe.expire(now_us)
         found = topic.dedupe.find(identity, now_us)
-        if found is None and len(topic.dedupe) + coming >= self._config.max_dedupe_ids:
-            topic.dedupe.sweep(now_us)
-        if found is None and len(topic.dedupe) + coming >= self._config.max_dedupe_ids:
+        if found is None and not topic.dedupe.has_room(self._config.max_dedupe_ids - coming, now_us):
             raise Overloaded(
                 f"{topic.name} remembers {len(topic.dedupe)} dedupe ids already (max_dedupe_ids): publish again when "
                 "its dedupe window has moved on"

@@ -15,7 +15,7 @@ from penstock.journal import BlockKind, scan_journal
 from penstock.journal.files import JournalFile
 from penstock.journal.layout import bodies, decode_file_header, file_name, mark_of, sequence_of
 from penstock.log.checkpoint import Checkpoint, restore
-from penstock.log.fold import apply, keep_to_limits, stages_removed
+from penstock.log.fold import apply, delete_later, keep_to_limits, stages_removed
 from penstock.log.records import read_record
 from penstock.log.state import State
 from penstock.model.clock import EngineClock
@@ -62,7 +62,7 @@ def recover(storage: Storage, config: BrokerConfig, clock: EngineClock) -> Recov
         clean=checkpoint.clean,
     )
     needed = needed_files(checkpoint, sequences)
-    found.state.files_to_delete += [file_name(sequence) for sequence in sequences if sequence not in needed]
+    delete_later(found.state, (file_name(sequence) for sequence in sequences if sequence not in needed))
     try:
         for sequence, following in itertools.zip_longest(needed, needed[1:]):
             _replay_file(storage, checkpoint, found, sequence, following)

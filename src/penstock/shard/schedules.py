@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import logging
 from array import array
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,6 +21,7 @@ from penstock.delivery.cron import Cron
 from penstock.delivery.offsets import Offsets, written
 from penstock.journal import Commit
 from penstock.log.effects import SchedulesRefused, SchedulesWithdrawn, SchedulesWritten
+from penstock.log.fold import load_schedules
 from penstock.log.schedules import ScheduleTable, encode_schedule
 from penstock.model.batch import Batch
 from penstock.model.bounds import shown
@@ -62,7 +64,7 @@ class Schedules:
 
     def load(self) -> None:
         """Read what is scheduled; without the lock, before anything else."""
-        self._table = self._core.state.schedules = read_schedules(self._core)
+        self._table = load_schedules(self._core.state, read_schedules(self._core))
         self._set_alarms()
 
     def all(self) -> list[Schedule]:
@@ -210,17 +212,16 @@ class Schedules:
         return found
 
 
-def read_schedules(core: Core) -> ScheduleTable:
-    """The schedules that the log holds, read from segments and journal."""
-    table = ScheduleTable()
+def read_schedules(core: Core) -> Iterator[tuple[int, bytes]]:
+    """The schedules that the log holds, by offset, read from segments and journal."""
     topic = core.catalog.by_name.get(SCHEDULES)
-    if topic is not None:
-        partition = topic.partitions[0]
-        withdrawn = Offsets() if partition.state is None else partition.state.withdrawn
-        try:
-            for message in LogReader(core, partition.messages).messages(Window()):
-                if message.offset not in withdrawn:
-                    table.take(message.offset, message.value)
-        except CorruptData as error:  # everything else must go on without them
-            _log.error("schedules are missing: %s", error)
-    return table
+    if topic is None:
+        return
+    partition = topic.partitions[0]
+    withdrawn = Offsets() if partition.state is None else partition.state.withdrawn
+    try:
+        for message in LogReader(core, partition.messages).messages(Window()):
+            if message.offset not in withdrawn:
+                yield message.offset, message.value
+    except CorruptData as error:  # everything else must go on without them
+        _log.error("schedules are missing: %s", error)

@@ -83,7 +83,9 @@ class Snapshot:
         if table not in TABLES:
             raise InvalidArgument(f"{shown(table)} is not a table: there are {' and '.join(TABLES)}")
         found = self.catalog.topic(topic).partition(partition)
-        return found.messages if table == "messages" else found.event_log(0)
+        if table == "messages":
+            return found.messages
+        return Log(found.messages.topic, table, partition) if found.events is None else found.events
 
     def blocks(
         self, topic: str, partition: int, table: str = "messages", start: int = 0, end: int = OFFSET_MAX

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from penstock.journal.layout import file_name
-from penstock.log.checkpoint import Checkpoint
+from penstock.log.checkpoint import Checkpoint, forget_segment
 from penstock.shard.checking.journal import Files, examine, journal_files
 from penstock.shard.checking.report import CheckReport, RepairReport
 from penstock.shard.checking.segments import listed_segments
@@ -79,7 +79,7 @@ class _Repair:
             with self._attempt(listed.shown):
                 place = self._storage.elsewhere(listed.archive) if listed.archive else self._storage
                 found = self._set_aside(place, listed.name, f"archive/{listed.name}" if listed.archive else listed.name)
-                listed.log.segments = [info for info in listed.log.segments if info is not listed.info]
+                forget_segment(listed.log, listed.info)
                 if found:
                     yield place, listed.name
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.delivery.offsets import from_range
 from penstock.log.fold import let_go
 from penstock.log.partition_log import Log, first_offset
+from penstock.log.reservations import reserve_removal
 from penstock.log.topics import Topic
 from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.events import Event, EventKind
@@ -209,7 +210,7 @@ def _let_go(
             return False
         before = _lost_of(topic, log.partition)
         commit = engine.log_events(topic, [(log.partition, event)])
-        log.going = (*log.going, segment.base)
+        reserve_removal(log, segment.base)
     engine.journal.wait(commit)
     with engine.lock:
         lost += _lost_of(topic, log.partition) - before

@@ -28,7 +28,6 @@ from penstock.log.records import Carried
 from penstock.log.usage import FileUsage
 from penstock.model.errors import BrokerClosed, CorruptData
 from penstock.model.stored import SegmentInfo, segment_name
-from penstock.model.units import TIME_US_MAX
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.shard.upkeep.segmenting import SegmentOrder, stage_segment
 from penstock.storage.durable import TEMPORARY, publish_files
@@ -86,14 +85,7 @@ class Settler:
         limit_us = engine.clock.wall_us() - round(engine.config.settle_after * 1_000_000)
         with engine.lock:
             file = engine.journal.current
-            usage = None if file is None else self._usage(file)
-            if file is None or usage is None or usage.oldest_us >= limit_us:
-                return False
-            oldest = [
-                block.timestamp_us for log in usage.owners for block in log.blocks() if block.sequence == file.sequence
-            ]
-            usage.oldest_us = min(oldest, default=TIME_US_MAX)
-            return usage.oldest_us < limit_us
+            return file is not None and engine.state.usage.has_older(file.sequence, limit_us)
 
     def _usage(self, file: JournalFile) -> FileUsage:
         """What is still needed of a file; under the state lock."""
