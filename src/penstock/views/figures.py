@@ -13,7 +13,7 @@ from functools import partial
 from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Catalog, Partition, Topic
-from penstock.shard.dispatch.topic_delivery import GroupDesk
+from penstock.shard.dispatch.group_desk import GroupDesk
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.metering.ages import published_us
 from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters

@@ -16,7 +16,8 @@ from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
-from penstock.shard.dispatch.topic_delivery import GroupDesk, TopicDelivery
+from penstock.shard.dispatch.group_desk import GroupDesk
+from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.metering.ages import published_us
 from penstock.shard.operations.groups import group_info, standing_of
 from penstock.views.info import topic_info

@@ -6,7 +6,6 @@ from the log at any time, and is made when the topic's first consumer comes.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, Le
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
 from penstock.segments.window import Rows
+from penstock.shard.dispatch.group_desk import GroupDesk
 from penstock.shard.dispatch.waiting import Seat, Waiter
 
 if TYPE_CHECKING:
@@ -36,19 +36,6 @@ _FOREVER_US = 2**63 - 1
 _FOREVER_S = float("inf")
 _GONE = (EventKind.REMOVED, EventKind.ARCHIVED)
 _WITHDRAWN = (EventKind.CANCELLED, EventKind.PURGED, EventKind.REDRIVEN)
-
-
-class GroupDesk:
-    """A group in use: its state machine, its consumers, and who of them waits."""
-
-    __slots__ = ("assignment", "deleting", "group", "seats", "waiters")
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        self.seats: dict[str, Seat] = {}
-        self.assignment: Assignment | None = None
-        self.deleting = False  # its deletion is on the way to the disk
-        self.waiters: deque[Waiter] = deque()
 
 
 class TopicDelivery:

@@ -9,7 +9,8 @@ from penstock.log.effects import EventRefused, Happened, Published, TopicChanged
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Partition, Topic
 from penstock.shard.core import Core
-from penstock.shard.dispatch.topic_delivery import GroupDesk, TopicDelivery
+from penstock.shard.dispatch.group_desk import GroupDesk
+from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.reading.indexing import Indexed, index_columns
 
 _NONE: Mapping[str, GroupDesk] = {}

@@ -19,7 +19,7 @@ from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.routing import check_partition
 
 if TYPE_CHECKING:
-    from penstock.shard.dispatch.topic_delivery import GroupDesk
+    from penstock.shard.dispatch.group_desk import GroupDesk
     from penstock.shard.shard import Engine
 
 
