@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.delivery.group import Group
@@ -24,7 +23,7 @@ from penstock.segments.window import Rows
 from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.dispatch.waiting import Fetched, Seat, Seats, Waiter
 from penstock.shard.operations.burying import bury
-from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen
+from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen, leased_of, offsets_by_lease
 from penstock.shard.reading.contents import Unreadable
 
 if TYPE_CHECKING:
@@ -201,8 +200,8 @@ class Consuming(Generic[Message]):
 
     def hold_unseen(self, messages: list[Message]) -> None:
         """Nobody has seen these yet: if their leases run out, it was no fault of theirs."""
-        for lease, some in self._by_lease(messages):
-            hold_unseen(lease, Offsets(map(_offset, some)))
+        for lease, offsets in offsets_by_lease(messages):
+            hold_unseen(lease, offsets)
 
     def take(self, leased: Leased) -> None:
         """Somebody sees messages that were held ready: their time begins anew."""
@@ -254,7 +253,7 @@ class Consuming(Generic[Message]):
     def kill(self, messages: Iterable[Message] | Leased, reason: str) -> tuple[Commit | None, LeaseLost | None]:
         """They can never be processed."""
         text = _check_reason(reason)
-        leased = self._leased(messages)
+        leased = leased_of(messages)
         for topic in leased.by_topic:
             if topic in self._by_topic:
                 self._by_topic[topic][0].check_mortal()
@@ -314,7 +313,7 @@ class Consuming(Generic[Message]):
     def _settle(
         self, messages: Iterable[Message] | Leased, act: Act, buries: bool = False
     ) -> tuple[Commit | None, LeaseLost | None]:
-        leased = self._leased(messages)
+        leased = leased_of(messages)
         lost = leased.unknown
         with self._engine.lock:
             self._deliveries.check_open()
@@ -334,16 +333,6 @@ class Consuming(Generic[Message]):
                 commit = self._engine.journal.latest_commit()
         return commit, LeaseLost.of(lost, leased.count) if lost else None
 
-    def _leased(self, messages: Iterable[Message] | Leased) -> Leased:
-        if isinstance(messages, Leased):
-            return messages
-        rows = _rows(messages)
-        leased = Leased()
-        leased.count = len(rows)
-        for lease, some in self._by_lease(rows):
-            leased.by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
-        return leased
-
     def settle_leases(
         self, delivery: TopicDelivery, seat: Seat, leases: list[tuple[Lease, Offsets]], act: Act
     ) -> list[tuple[int, Offsets]]:
@@ -351,18 +340,6 @@ class Consuming(Generic[Message]):
         with self._engine.lock:
             self._deliveries.check_open()
             return delivery.settle(seat, leases, self._deliveries.now(), act)
-
-    def _by_lease(self, messages: list[Message]) -> Iterable[tuple[Lease, list[Message]]]:
-        try:
-            leases = set(map(_lease, messages))
-        except AttributeError as error:
-            raise InvalidArgument("only messages that were received can be settled") from error
-        if len(leases) == 1:
-            return [(leases.pop(), messages)]
-        found: dict[Lease, list[Message]] = {}
-        for message in messages:
-            found.setdefault(message.lease, []).append(message)
-        return found.items()
 
     @property
     def is_void(self) -> bool:
@@ -382,20 +359,7 @@ class Consuming(Generic[Message]):
             return self._engine.journal.latest_commit()
 
 
-def _rows(messages: Iterable[Message]) -> list[Message]:
-    if isinstance(messages, list):
-        return messages
-    try:
-        return list(messages)
-    except TypeError as error:
-        raise InvalidArgument(f"{shown(messages)} is not a list of messages") from error
-
-
 def _check_reason(reason: object) -> str:
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidArgument(f"{shown(reason)} is not a reason: say in a few words what went wrong")
     return reason[:1000].encode(errors="replace").decode()
-
-
-_offset = attrgetter("offset")
-_lease = attrgetter("lease")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
+from penstock.model.bounds import shown
+from penstock.model.errors import InvalidArgument
 from penstock.model.message import MessageId, StoredMessage
 
 NO_LEASE = Lease(0, 0, "", 0.0, Offsets())
 _FIRST = (1, 0)
+_lease, _offset = attrgetter("lease"), attrgetter("offset")
 
 
 class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
@@ -46,3 +52,40 @@ class Leased:
 def hold_unseen(lease: Lease, offsets: Offsets) -> None:
     """Nobody has seen these messages of a lease yet."""
     lease.unseen = offsets if lease.unseen is None else lease.unseen | offsets
+
+
+def leased_of(messages: Iterable[Delivered] | Leased) -> Leased:
+    """Messages that were received, by topic and lease."""
+    if isinstance(messages, Leased):
+        return messages
+    rows = messages if isinstance(messages, list) else _listed(messages)
+    leased = Leased()
+    leased.count = len(rows)
+    for lease, some in _by_lease(rows):
+        leased.by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
+    return leased
+
+
+def offsets_by_lease(messages: Sequence[Delivered]) -> Iterator[tuple[Lease, Offsets]]:
+    """Where the messages of each lease lie."""
+    return ((lease, Offsets(map(_offset, some))) for lease, some in _by_lease(messages))
+
+
+def _by_lease(messages: Sequence[Delivered]) -> Iterable[tuple[Lease, Sequence[Delivered]]]:
+    try:
+        leases = set(map(_lease, messages))
+    except AttributeError as error:
+        raise InvalidArgument("only messages that were received can be settled") from error
+    if len(leases) == 1:
+        return [(leases.pop(), messages)]
+    found: dict[Lease, list[Delivered]] = {}
+    for message in messages:
+        found.setdefault(message.lease, []).append(message)
+    return found.items()
+
+
+def _listed(messages: Iterable[Delivered]) -> list[Delivered]:
+    try:
+        return list(messages)
+    except TypeError as error:
+        raise InvalidArgument(f"{shown(messages)} is not a list of messages") from error
