@@ -8,6 +8,9 @@ import msgspec
 
 from penstock.model.names import check_topic_name
 
+STAGES = "staging"
+"""The directory of stages, in a data directory."""
+
 
 class Place(NamedTuple):
     """Where the body of a committed record lies in the journal."""

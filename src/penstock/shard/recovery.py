@@ -22,9 +22,8 @@ from penstock.model.clock import EngineClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.info import RecoveryReport
-from penstock.model.stored import Place
+from penstock.model.stored import STAGES, Place
 from penstock.shard.checkpoint_files import read_checkpoint
-from penstock.shard.staging.stage_files import DIRECTORY as STAGES
 from penstock.storage import Storage, read_file
 
 

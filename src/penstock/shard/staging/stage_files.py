@@ -35,10 +35,10 @@ from penstock.model.batch import decode_payload, decode_tags
 from penstock.model.errors import CorruptData, StorageFailed
 from penstock.model.intake import Intake
 from penstock.model.names import check_stage_name
+from penstock.model.stored import STAGES
 from penstock.storage import Storage
 from penstock.storage.refusals import refusal_of
 
-DIRECTORY = "staging"
 OPEN, SEALED = ".open", ".sealed"
 HEADER = b"PENSTAGE" + (1).to_bytes(4, "little")
 FIRST = len(HEADER)  # where the first record begins
@@ -74,7 +74,7 @@ def name_of(file: str) -> str:
 def path_of(file: str, ending: str) -> str:
     """Where the file of a stage is; the name may come from a journal."""
     check_stage_name(name_of(file))
-    return f"{DIRECTORY}/{file}{ending}"
+    return f"{STAGES}/{file}{ending}"
 
 
 def encode_record(topic: str, intake: Intake) -> list[bytes]:

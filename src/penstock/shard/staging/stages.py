@@ -27,11 +27,11 @@ from penstock.model.errors import (
 from penstock.model.intake import Intake, check_messages, is_text
 from penstock.model.message import Message
 from penstock.model.names import STAGE_NAME, check_stage_name
+from penstock.model.stored import STAGES
 from penstock.shard.core import Core
 from penstock.shard.publishing import Publishing
 from penstock.shard.staging.stage import Stage
 from penstock.shard.staging.stage_files import (
-    DIRECTORY,
     HEADER,
     OPEN,
     SEALED,
@@ -73,7 +73,7 @@ class Stages:
     def _find(self, claimed: set[str], published: set[str]) -> None:
         """Take in what the broker before left, of which some is to be published, and some was."""
         now_s = self._core.clock.monotonic_s()
-        for entry in self._core.storage.list(DIRECTORY):
+        for entry in self._core.storage.list(STAGES):
             file, dot, ending = entry.rpartition(".")
             name = name_of(file)
             if dot + ending not in (OPEN, SEALED) or not STAGE_NAME.fullmatch(name) or file in published:
@@ -254,7 +254,7 @@ class Stages:
         storage, old, new = self._core.storage, path_of(stage.file, OPEN), path_of(stage.file, SEALED)
         storage.rename(old, new)
         try:
-            storage.sync_directory(DIRECTORY)
+            storage.sync_directory(STAGES)
         except OSError as error:
             if not lacks_descriptors(error):
                 raise
@@ -304,7 +304,7 @@ class Stages:
                 self._core.storage.remove(path_of(file, ending))
             removed = True
         if removed:
-            self._core.storage.sync_directory(DIRECTORY)
+            self._core.storage.sync_directory(STAGES)
 
     def drop_stale(self) -> int:
         """Drop stages that nobody touched for a day; how many."""
