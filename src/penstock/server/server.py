@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -124,7 +124,7 @@ class Server:
         """Take new defaults for topics that are made from now on; what changed."""
         engine = self.broker.engine
         old, new = asdict(engine.config.topic_defaults), asdict(config.broker.topic_defaults)
-        engine.config = replace(engine.config, topic_defaults=config.broker.topic_defaults)
+        engine.set_topic_defaults(config.broker.topic_defaults)
         return [f"{name}: {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
 
     def read_secrets_again(self, config: ServerConfig) -> None:

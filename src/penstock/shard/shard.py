@@ -8,9 +8,10 @@ tidying) is in `upkeep` as plain calls on a shard; `upkeep.background` runs them
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from penstock.model.clock import Clock, to_engine_clock
-from penstock.model.config import BrokerConfig
+from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import StorageFailed
 from penstock.shard.checkpoints import Checkpoints
 from penstock.shard.core import Core
@@ -90,6 +91,10 @@ class Engine:
         self.schedules.fire(now_us)
         next_us = self.schedules.next_time_us()
         return wait_s if next_us is None else min(wait_s, max(0.0, (next_us - now_us) / 1_000_000))
+
+    def set_topic_defaults(self, defaults: TopicConfig) -> None:
+        """Keep topics that are made from now on by these options, where they have none of their own."""
+        self.config = self.core.config = replace(self.config, topic_defaults=defaults)
 
     def refuse_work(self) -> bool:
         """The first half of closing: nothing new is taken; whether it was open until now."""
