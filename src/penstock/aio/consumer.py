@@ -27,7 +27,7 @@ class AsyncDelivery(Delivered, frozen=True, gc=False):
     async def ack(self) -> None:
         """It is done; returns when that is durable."""
         owner = self._owner
-        commit, lost = owner._consuming.ack_one(self)  # noqa: SLF001 - one coroutine less on the way of most acks
+        commit, lost = owner.consuming.ack_one(self)  # one coroutine less on the way of most acks
         if commit is not None:
             if not commit.done:
                 await owner._outcomes.of(commit)  # noqa: SLF001
@@ -76,7 +76,7 @@ class AsyncConsumer:
     def __init__(
         self, consuming: Consuming[AsyncDelivery], outcomes: Outcomes, clock: EngineClock, autoack: bool
     ) -> None:
-        self._consuming = consuming
+        self.consuming = consuming
         self._outcomes = outcomes
         self._autoack = autoack
         self._ready = ReadAhead(consuming, clock, autoack)
@@ -84,12 +84,12 @@ class AsyncConsumer:
     @property
     def name(self) -> str:
         """Its name, as traces show it."""
-        return self._consuming.name
+        return self.consuming.name
 
     @property
     def group(self) -> str:
         """The group that it works for."""
-        return self._consuming.group
+        return self.consuming.group
 
     async def receive(
         self, max_messages: int = 100, wait: Duration = 0, *, visibility_timeout: Duration | None = None
@@ -106,7 +106,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> AsyncDelivery:
-        while not self._consuming.closed:
+        while not self.consuming.closed:
             message = self._ready.next() or self._ready.hold(await self._receive(self._ready.wanted, LOOP_WAIT_S))
             if message is not None:
                 return message
@@ -114,40 +114,40 @@ class AsyncConsumer:
 
     async def ack(self, messages: Iterable[AsyncDelivery] | Leased) -> None:
         """All of them are done; returns when that is durable. Raises LeaseLost for those that were not held."""
-        commit, lost = self._consuming.ack(messages)
+        commit, lost = self.consuming.ack(messages)
         await self._outcome(commit, lost)
 
     async def extend(self, messages: Iterable[AsyncDelivery] | Leased, seconds: Duration) -> None:
         """Hold them for so long from now, where that is longer."""
-        _, lost = self._consuming.extend(messages, seconds)
+        _, lost = self.consuming.extend(messages, seconds)
         if lost is not None:
             raise lost
 
     async def release(self, messages: Iterable[AsyncDelivery] | Leased) -> None:
         """Give them back at once, through no fault of theirs."""
-        commit, lost = self._consuming.release(messages)
+        commit, lost = self.consuming.release(messages)
         await self._outcome(commit, lost)
 
     async def fail(
         self, messages: Iterable[AsyncDelivery] | Leased, reason: str, delay: Duration | None = None
     ) -> None:
         """They could not be processed: another try later, or the dead letters."""
-        commit, lost = await asyncio.to_thread(self._consuming.fail, messages, reason, delay)
+        commit, lost = await asyncio.to_thread(self.consuming.fail, messages, reason, delay)
         await self._outcome(commit, lost)
 
     async def kill(self, messages: Iterable[AsyncDelivery] | Leased, reason: str) -> None:
         """They can never be processed: dead-letter them now."""
-        commit, lost = await asyncio.to_thread(self._consuming.kill, messages, reason)
+        commit, lost = await asyncio.to_thread(self.consuming.kill, messages, reason)
         await self._outcome(commit, lost)
 
     async def heartbeat(self) -> None:
         """Say that it is alive, in `assigned` mode, during long work; every other call says so too."""
-        self._consuming.heartbeat()
+        self.consuming.heartbeat()
 
     async def close(self) -> None:
         """Give back what is held and leave the group; closing twice is harmless."""
-        if not self._consuming.closed:
-            await self._outcome(self._consuming.close(), None)
+        if not self.consuming.closed:
+            await self._outcome(self.consuming.close(), None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,12 +158,12 @@ class AsyncConsumer:
         await self.close()
 
     async def _receive(self, wanted: int, wait_s: float, visibility_s: float | None = None) -> list[AsyncDelivery]:
-        found = self._consuming.fetch_now(wanted, visibility_s)
+        found = self.consuming.fetch_now(wanted, visibility_s)
         if not found:
             if wait_s <= 0:
                 return []
-            found = await take_or_wait(self._consuming, wanted, wait_s, visibility_s)
-        messages = await read_fetched(self._consuming, found, self, asyncio.to_thread)
+            found = await take_or_wait(self.consuming, wanted, wait_s, visibility_s)
+        messages = await read_fetched(self.consuming, found, self, asyncio.to_thread)
         if self._autoack and messages:
             await self.ack(messages)
         return messages

@@ -126,33 +126,33 @@ class ArchiveOrigin:
     """Segments in a directory, with nothing else beside them: `<topic>/messages/<partition>/<offset>.parquet`."""
 
     def __init__(self, path: str) -> None:
-        self._root = Path(path).absolute()
-        self._layouts: dict[str, TopicLayout] = {}
+        self.root = Path(path).absolute()
+        self.layouts: dict[str, TopicLayout] = {}
 
     def topic_names(self) -> list[str]:
-        found = sorted(place.parent.name for place in self._root.glob("*/messages"))
+        found = sorted(place.parent.name for place in self.root.glob("*/messages"))
         if not found:
             raise InvalidArgument(
-                f"path: {self._root} is neither a data directory (with checkpoint-a) nor an archive "
+                f"path: {self.root} is neither a data directory (with checkpoint-a) nor an archive "
                 "(with <topic>/messages/<partition>/*.parquet) nor a lake (with <topic>/_log)"
             )
         return found
 
     def layout(self, topic: str, segments: bool = True) -> TopicLayout:
-        if topic not in self._layouts:
+        if topic not in self.layouts:
             if topic not in self.topic_names():
-                raise TopicNotFound(f"there is no topic {topic!r} in the archive {self._root}")
-            numbers = {int(place.name) for place in self._root.glob(f"{topic}/*/*") if place.name.isdigit()}
+                raise TopicNotFound(f"there is no topic {topic!r} in the archive {self.root}")
+            numbers = {int(place.name) for place in self.root.glob(f"{topic}/*/*") if place.name.isdigit()}
             partitions = range(max(numbers, default=0) + 1)
-            self._layouts[topic] = TopicLayout(
+            self.layouts[topic] = TopicLayout(
                 topic,
                 tuple(self._log(topic, "messages", number) for number in partitions),
                 tuple(self._log(topic, "events", number) for number in partitions),
             )
-        return self._layouts[topic]
+        return self.layouts[topic]
 
     def _log(self, topic: str, table: str, partition: int) -> LogLayout:
-        files = sorted((self._root / topic / table / str(partition)).glob("*.parquet"))
+        files = sorted((self.root / topic / table / str(partition)).glob("*.parquet"))
         segments = tuple(_place(path, table) for path in files)
         if not segments:
             return LogLayout(partition, 0, 0, 0, ())

@@ -131,8 +131,8 @@ class FaultyStorage(MemoryStorage):
         names = {name: copies[inode] for name, inode in names.items()}
         survivor._inodes, survivor._durable_names = dict(names), dict(names)
         survivor.contents = {name: inode.seen for name, inode in names.items()}
-        survivor._others = {
-            path: other.crash() if isinstance(other, FaultyStorage) else other for path, other in self._others.items()
+        survivor.others = {
+            path: other.crash() if isinstance(other, FaultyStorage) else other for path, other in self.others.items()
         }
         return survivor
 

@@ -47,7 +47,7 @@ class MemoryStorage:
         self.capacity_bytes = capacity_bytes
         self.contents: dict[str, bytearray] = {}
         self._locked = False
-        self._others: dict[str, MemoryStorage] = {}
+        self.others: dict[str, MemoryStorage] = {}
 
     def create(self, name: str) -> MemoryFile:
         self.contents[inside(name)] = bytearray()
@@ -77,9 +77,9 @@ class MemoryStorage:
         return self.capacity_bytes - sum(map(len, self.contents.values()))
 
     def elsewhere(self, path: str) -> MemoryStorage:
-        if path not in self._others:
-            self._others[path] = type(self)()
-        return self._others[path]
+        if path not in self.others:
+            self.others[path] = type(self)()
+        return self.others[path]
 
     def lock(self) -> None:
         if self._locked:

@@ -45,7 +45,7 @@ class Member:
     ) -> None:
         self.id = secrets.token_hex(8)
         self.consumer = consumer
-        self.consuming = consumer._consuming  # noqa: SLF001 - which knows its leases by their numbers
+        self.consuming = consumer.consuming  # which knows its leases by their numbers
         self.topics = topics
         self.session_s = session_s
         self.shared = shared

@@ -20,20 +20,20 @@ class LakeOrigin(ArchiveOrigin):
     """What the commits of a lake say, as they are when a topic is first looked at."""
 
     def topic_names(self) -> list[str]:
-        return lake_topics(self._root)
+        return lake_topics(self.root)
 
     def layout(self, topic: str, segments: bool = True) -> TopicLayout:
-        if topic not in self._layouts:
+        if topic not in self.layouts:
             if topic not in self.topic_names():
-                raise TopicNotFound(f"there is no topic {topic!r} in the lake {self._root}")
-            state = whole_state(self._root, topic)
+                raise TopicNotFound(f"there is no topic {topic!r} in the lake {self.root}")
+            state = whole_state(self.root, topic)
             logs = state.logs()
             messages, events = (
                 tuple(_log(state, number, logs.get((table, number), [])) for number in range(state.partitions))
                 for table in TABLES
             )
-            self._layouts[topic] = TopicLayout(topic, messages, events)
-        return self._layouts[topic]
+            self.layouts[topic] = TopicLayout(topic, messages, events)
+        return self.layouts[topic]
 
 
 def whole_state(root: Path, topic: str) -> LakeState:
