@@ -12,6 +12,7 @@ from penstock.model.message import MessageId, StoredMessage
 from penstock.protocol.consuming import Held, Rows, runs_of
 
 _FIRST = (1, 0)
+_NAMED_AT_ONCE = 100_000
 
 
 class Lease:
@@ -116,6 +117,31 @@ def _ascending(offsets: list[int]) -> bool:
 def ids_of(lease: Lease, offsets: Iterable[int]) -> list[MessageId]:
     """The ids of messages of a lease."""
     return [MessageId(lease.topic, lease.partition, offset) for offset in offsets]
+
+
+def portions(held: list[tuple[Lease, list[int]]]) -> Iterable[list[tuple[Lease, list[int]]]]:
+    """As many messages as one request may name."""
+    portion: list[tuple[Lease, list[int]]] = []
+    count = 0
+    for lease, offsets in held:
+        for start in range(0, len(offsets), _NAMED_AT_ONCE):
+            some = offsets[start : start + _NAMED_AT_ONCE]
+            if count + len(some) > _NAMED_AT_ONCE:
+                yield portion
+                portion, count = [], 0
+            portion.append((lease, some))
+            count += len(some)
+    if portion:
+        yield portion
+
+
+def named(held: list[tuple[Lease, list[int]]], ids: Iterable[object]) -> list[tuple[Lease, list[int]]]:
+    """Those of the held messages that have one of these ids."""
+    wanted = set(ids)
+    return [
+        (lease, [identity.offset for identity in ids_of(lease, offsets) if identity in wanted])
+        for lease, offsets in held
+    ]
 
 
 _lease = attrgetter("lease")

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
+from penstock.client.acks import GatheredAcks
 from penstock.client.keeper import LeaseKeeper
 from penstock.client.link import Link
-from penstock.client.received import Lease, Received, by_lease, held_by, ids_of, messages_of
+from penstock.client.received import Lease, Received, by_lease, held_by, ids_of, messages_of, named, portions
 from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
@@ -47,7 +48,6 @@ from penstock.protocol.frames import Command
 _WINDOW = 100
 _TAKEN_S = 0.05
 _SEAT_TAKEN_S = 0.2
-_SETTLED_AT_ONCE = 100_000
 
 Message = TypeVar("Message", bound=Received)
 
@@ -73,8 +73,7 @@ class RemoteConsumer(Generic[Message]):
         self._broken: PenstockError | None = None  # why nothing more is pushed
         self._taken: list[Message] = []
         self._taken_timer: asyncio.TimerHandle | None = None
-        self._acks: list[Message] = []
-        self._acked: asyncio.Future[LeaseLost | None] | None = None
+        self.ack_one = GatheredAcks[Message](link.loop, partial(self.settle, Command.ACK)).ack
         self._keeper = LeaseKeeper(link.loop, self._extend_held) if auto_extend else None
         self._beating: asyncio.TimerHandle | None = None
         self._resuming: asyncio.Task[None] | None = None
@@ -342,7 +341,7 @@ class RemoteConsumer(Generic[Message]):
                 lost += ids_of(lease, offsets)
         if self._keeper is not None and command != Command.EXTEND:
             self._keeper.settled((lease, offsets) for lease, offsets in grouped.items() if lease is not None)
-        for some in _portions(current):
+        for some in portions(current):
             body = encode(Settle(self._number, [held_by(*one) for one in some], _text(reason), seconds))
             try:
                 await self._link.ask(command, body)
@@ -353,23 +352,6 @@ class RemoteConsumer(Generic[Message]):
         if lost:
             raise LeaseLost.of(lost, asked)
 
-    async def ack_one(self, message: Message) -> None:
-        """Ack a message together with the others of this turn of the loop."""
-        if self._acked is None:
-            self._acked = self._link.loop.create_future()
-            self._link.loop.call_soon(self._ack_gathered)
-        self._acks.append(message)
-        lost = await asyncio.shield(self._acked)
-        if lost is not None and message.id in lost.ids:
-            raise LeaseLost.of([message.id], 1)
-
-    def _ack_gathered(self) -> None:
-        acks, self._acks = self._acks, []
-        acked, self._acked = self._acked, None
-        assert acked is not None
-        task = self._link.loop.create_task(self.settle(Command.ACK, acks))
-        task.add_done_callback(partial(_tell, acked))
-
     def _keep(self, messages: list[Message]) -> None:
         if self._keeper is not None and not self._options.autoack:
             self._keeper.hold(messages)
@@ -377,13 +359,13 @@ class RemoteConsumer(Generic[Message]):
     async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
         assert self._keeper is not None
         self._keeper.settled([one for one in held if one[0].generation != self._link.generation])
-        for some in _portions([one for one in held if one[0].generation == self._link.generation]):
+        for some in portions([one for one in held if one[0].generation == self._link.generation]):
             body = encode(Settle(self._number, [held_by(*one) for one in some], "", seconds))
             try:
                 await self._link.ask(Command.EXTEND, body)
             except (LeaseLost, ConsumerNotFound) as error:  # whoever settles them will hear of it
                 lost = error.ids if isinstance(error, LeaseLost) else None
-                self._keeper.settled(some if lost is None else _named(some, lost))
+                self._keeper.settled(some if lost is None else named(some, lost))
             except PenstockError:
                 pass  # it is tried again at the next third
 
@@ -403,44 +385,6 @@ def _text(reason: object) -> str:
     if not isinstance(reason, str):
         raise InvalidArgument(f"{reason!r} is not a reason: say in a few words what went wrong")
     return reason.encode(errors="replace").decode()
-
-
-def _portions(held: list[tuple[Lease, list[int]]]) -> Iterable[list[tuple[Lease, list[int]]]]:
-    """As many messages as one request may name."""
-    portion: list[tuple[Lease, list[int]]] = []
-    count = 0
-    for lease, offsets in held:
-        for start in range(0, len(offsets), _SETTLED_AT_ONCE):
-            some = offsets[start : start + _SETTLED_AT_ONCE]
-            if count + len(some) > _SETTLED_AT_ONCE:
-                yield portion
-                portion, count = [], 0
-            portion.append((lease, some))
-            count += len(some)
-    if portion:
-        yield portion
-
-
-def _named(held: list[tuple[Lease, list[int]]], ids: Iterable[object]) -> list[tuple[Lease, list[int]]]:
-    """Those of the held messages that have one of these ids."""
-    wanted = set(ids)
-    return [
-        (lease, [identity.offset for identity in ids_of(lease, offsets) if identity in wanted])
-        for lease, offsets in held
-    ]
-
-
-def _tell(acked: asyncio.Future[LeaseLost | None], task: asyncio.Task[None]) -> None:
-    if acked.done():
-        return
-    if task.cancelled():
-        acked.cancel()
-        return
-    error = task.exception()
-    if error is None or isinstance(error, LeaseLost):
-        acked.set_result(error)
-    else:
-        acked.set_exception(error)
 
 
 def _ignore(reply: bytes | None, error: PenstockError | None) -> None:
