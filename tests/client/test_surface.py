@@ -16,7 +16,18 @@ from penstock.embedded.consumer import Consumer, Delivery
 
 BOTH = {
     *("flush", "publish_soon", "ping", "report_pipeline", "pipelines", "stage_packed"),
-    *("call", "join", "link", "pages", "partitions", "publisher", "message_pages", "event_pages", "letter_pages"),
+    *(
+        "ask",
+        "call",
+        "join",
+        "link",
+        "pages",
+        "partitions",
+        "publisher",
+        "message_pages",
+        "event_pages",
+        "letter_pages",
+    ),
     *("count_redrive", "redrive_steps", "purge_chosen", "replay_pages", "end_replay"),
 }
 EXTRA: dict[type, set[str]] = {

@@ -25,7 +25,7 @@ class AsyncCaller(ABC):
         """The connection, and what is known of the server."""
 
     @abstractmethod
-    async def _ask(
+    async def ask(
         self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
     ) -> bytes:
         """Ask for something and wait for the reply."""
@@ -36,10 +36,10 @@ class AsyncCaller(ABC):
         rules = OPERATIONS.get(operation)  # a newer server may have more
         repeatable = rules is not None and rules.repeatable
         timeout_s = max(self.link.timeout_s, _PATIENCE_S) if rules is not None and rules.is_patient else None
-        return decode_result(result, await self._ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s))
+        return decode_result(result, await self.ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s))
 
     async def ping(self) -> float:
         """Ask the server whether it is there; how many seconds the answer took."""
         started_s = time.perf_counter()
-        await self._ask(Command.PING, encode(None), repeatable=True)
+        await self.ask(Command.PING, encode(None), repeatable=True)
         return time.perf_counter() - started_s

@@ -125,7 +125,7 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
         self._consumers = {known for known in self._consumers if not known.closed} | {remote}
         return remote
 
-    async def _ask(
+    async def ask(
         self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
     ) -> bytes:
         return await self.link.ask(command, body, repeatable=repeatable, timeout_s=timeout_s)

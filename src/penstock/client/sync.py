@@ -97,7 +97,7 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
         return WaitedConsumer(self._loop, self._loop.wait(self._client.join(options, message_class, auto_extend)))
 
-    def _ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
+    def ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
         return self._loop.wait(self.link.ask(command, body, repeatable=repeatable, timeout_s=timeout_s))
 
     def _ready(self) -> None:

@@ -26,7 +26,7 @@ class Caller(ABC):
         """The connection, and what is known of the server."""
 
     @abstractmethod
-    def _ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
+    def ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
         """Ask for something and wait for the reply."""
 
     def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
@@ -35,10 +35,10 @@ class Caller(ABC):
         rules = OPERATIONS.get(operation)  # a newer server may have more
         repeatable = rules is not None and rules.repeatable
         timeout_s = max(self.link.timeout_s, _PATIENCE_S) if rules is not None and rules.is_patient else None
-        return decode_result(result, self._ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s))
+        return decode_result(result, self.ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s))
 
     def ping(self) -> float:
         """Ask the server whether it is there; how many seconds the answer took."""
         started_s = time.perf_counter()
-        self._ask(Command.PING, encode(None), repeatable=True)
+        self.ask(Command.PING, encode(None), repeatable=True)
         return time.perf_counter() - started_s

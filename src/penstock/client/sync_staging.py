@@ -64,7 +64,7 @@ class ClientStaging(Caller):
         body = encode_stage(stage, filling.writer, filling.requests, batch)
         filling.given_up = True  # until it is known what became of it: Ctrl-C may come at any time
         try:
-            messages = decode_staged(self._ask(Command.STAGE, body, repeatable=True)).messages
+            messages = decode_staged(self.ask(Command.STAGE, body, repeatable=True)).messages
         except REFUSED:
             filling.given_up = not is_first
             raise
