@@ -10,9 +10,10 @@ from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
 
 from penstock.model.errors import InvalidArgument, PenstockError
+from penstock.server.http import docs
 from penstock.server.http.caller import caller_given
 from penstock.server.http.failures import Problem, encode, headers_of, problem_of
-from penstock.server.http.routes import ROUTES, docs
+from penstock.server.http.routes import ROUTES
 
 if TYPE_CHECKING:
     from penstock.server.services import Services

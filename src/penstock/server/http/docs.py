@@ -1,4 +1,4 @@
-"""The page that shows the API, and the description (OpenAPI) that it shows."""
+"""The page that shows the API, and the description (OpenAPI) that it shows: of all `routes`, and so beside them."""
 
 from __future__ import annotations
 
