@@ -12,7 +12,7 @@ from penstock.model.errors import DiskFull, InvalidArgument, TopicNotFound
 from penstock.spark.errors import JobFailed
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.spreading import spread
+from penstock.spark.spreading import spread
 from tests.spark.harness import Served
 
 

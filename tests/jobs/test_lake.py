@@ -18,13 +18,13 @@ import pytest
 from penstock.model.errors import CorruptData, DirectoryLocked, TopicNotFound
 from penstock.segments.schema import EVENTS, MESSAGES
 from penstock.spark.errors import JobFailed
+from penstock.spark.finding import origin_at
 from penstock.spark.lake import cutting
 from penstock.spark.lake.layout import DAY_US, LakeFile, Limits, covered, date_of
 from penstock.spark.lake.log import LakeWriter, lake_topics, read_state
 from penstock.spark.lake.origin import LakeOrigin
 from penstock.spark.lake.writing import LogPlace, read_back, rows_of, write_files
 from penstock.spark.options import Secrets
-from penstock.spark.origins import origin_at
 from tests.spark.harness import Planned
 
 BEGIN_US = 20_000 * DAY_US - 3_000_000

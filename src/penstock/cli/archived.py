@@ -27,8 +27,8 @@ def is_archive(directory: Path) -> bool:
 def read_archive(directory: Path, topic: str, past: Past, limit: int | None) -> Iterator[StoredMessage]:
     """What an archive or a lake has of a topic, partition after partition, each in the order of its offsets."""
     from penstock.segments.window import Window
+    from penstock.spark.finding import origin_at
     from penstock.spark.options import Secrets
-    from penstock.spark.origins import origin_at
 
     logs = origin_at(None, str(directory), Secrets()).layout(topic).messages
     if past.partition is not None:

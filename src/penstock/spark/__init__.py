@@ -11,8 +11,9 @@ rest through the server. A write is staged by tasks and published once by the dr
 | file | what it does |
 | --- | --- |
 | `source.py`, `options.py`, `tables.py` | what Spark calls; options and their errors; tables and their batches |
-| `origins.py`, `planning.py`, `filters.py` | server, directory, archive; positions and slices; what need not be read |
-| `slices.py`, `connecting.py` | what a task reads; one client in each process |
+| `origins.py`, `finding.py` | server, directory, archive; which of them (or a lake) a table comes from |
+| `planning.py`, `filters.py` | positions and slices; what need not be read |
+| `slices.py`, `connecting.py`, `spreading.py` | what a task reads; one client in each process; work by items |
 | `batch.py`, `streaming.py`, `listed.py` | the readers: batches, streams, lists |
 | `writing.py`, `rows.py`, `packing.py` | the writers; rows as messages; columns as they are sent |
 | `frames.py`, `payloads.py` | `read_topic` and the like; JSON |

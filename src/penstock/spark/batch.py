@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.filters import Wanted, wanted_of
+from penstock.spark.finding import origin_of
 from penstock.spark.listed import listed_rows
 from penstock.spark.options import ReadOptions
-from penstock.spark.origins import origin_of
 from penstock.spark.planning import Plan, slices
 from penstock.spark.slices import Access, Slice, access_of, read_span
 from penstock.spark.tables import Shaper

@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.spark.filters import Wanted
+from penstock.spark.finding import origin_of
 from penstock.spark.options import read_options
-from penstock.spark.origins import open_segment, origin_of
+from penstock.spark.origins import open_segment
 from penstock.spark.planning import Plan, to_json
 from penstock.spark.registering import register
 from penstock.spark.slices import Span

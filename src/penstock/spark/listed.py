@@ -8,8 +8,9 @@ from penstock.model.info import GroupInfo
 from penstock.model.letters import DeadLetter
 from penstock.model.names import DEAD_LETTERS
 from penstock.spark.connecting import connected
+from penstock.spark.finding import origin_of
 from penstock.spark.options import ReadOptions
-from penstock.spark.origins import chosen_topics, origin_of
+from penstock.spark.origins import chosen_topics
 from penstock.views.snapshot import GroupProgress, Snapshot
 
 Row = Mapping[str, object]

@@ -1,4 +1,4 @@
-"""Where a table comes from, as the driver sees it: a server, a data directory, an archive, or a lake."""
+"""Where a table comes from, as the driver sees it: a server, a data directory, an archive; a lake: `lake.origin`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from penstock.model.units import to_datetime
 from penstock.segments.reader import SegmentReader
 from penstock.segments.window import OFFSET_MAX
 from penstock.shard.reading.layouts import topic_layout
-from penstock.spark.connecting import connected
-from penstock.spark.options import ReadOptions, Secrets
+from penstock.spark.options import ReadOptions
 from penstock.storage.read_only import ReadOnlyStorage
 from penstock.views.snapshot import Snapshot
 
@@ -43,26 +42,6 @@ class Origin(Protocol):
 
     def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Tell the broker how far a stream is."""
-
-
-def origin_of(options: ReadOptions) -> Origin:
-    """The origin that the options name."""
-    return origin_at(options.servers, options.path, options.secrets)
-
-
-def origin_at(servers: str | None, path: str | None, secrets: Secrets) -> Origin:
-    """The origin at a server, or in a directory."""
-    if servers is not None:
-        return ServerOrigin(connected(servers, secrets))
-    assert path is not None
-    root = Path(path)
-    if not root.is_dir():
-        raise InvalidArgument(f"path: there is no directory {path!r} here")
-    if any((root / name).is_file() for name in ("checkpoint-a", "checkpoint-b")):  # topics of a lake are directories
-        return DirectoryOrigin(path)
-    from penstock.spark.lake.origin import LakeOrigin, is_lake
-
-    return LakeOrigin(path) if is_lake(root) else ArchiveOrigin(path)
 
 
 def chosen_topics(origin: Origin, options: ReadOptions) -> list[str]:

@@ -23,8 +23,9 @@ from penstock.spark.batch import read_slice
 from penstock.spark.connecting import connected
 from penstock.spark.errors import DataLoss
 from penstock.spark.filters import Wanted
+from penstock.spark.finding import origin_of
 from penstock.spark.options import Offsets, ReadOptions
-from penstock.spark.origins import Origin, origin_of
+from penstock.spark.origins import Origin
 from penstock.spark.planning import Plan, from_json, slices, to_json
 from penstock.spark.slices import Slice, access_of
 

@@ -18,7 +18,7 @@ import google_crc32c
 
 from penstock.spark.files.quoting import cut
 from penstock.spark.files.sources import Head, Source
-from penstock.spark.jobs.spreading import spread
+from penstock.spark.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

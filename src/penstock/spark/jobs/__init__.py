@@ -6,8 +6,8 @@ from penstock.spark.jobs import Place, archive
 archive(session(), Place(servers="localhost:9000"), ["orders"], "/lake")
 
 A job plans on the driver, lets tasks do the work, and makes the result visible in one step: a publish for a producer
-and sequence, a commit in the log of a lake, or a rename. All share `place.py`, `outcome.py`, `progress.py`,
-`spreading.py` (work by items) and `failing.py` (clear errors).
+and sequence, a commit in the log of a lake, or a rename. All share `place.py`, `outcome.py`, `progress.py`
+and `failing.py` (clear errors).
 """
 
 from typing import TYPE_CHECKING

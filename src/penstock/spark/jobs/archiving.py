@@ -15,7 +15,6 @@ from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
-from penstock.spark.jobs.spreading import spread
 from penstock.spark.lake.copying import Copying, LogPlan, Piece, TopicPlan, bundles, holes, plan_topic
 from penstock.spark.lake.layout import LakeFile, covered, limits
 from penstock.spark.lake.log import Gap, LakeWriter, read_state
@@ -23,6 +22,7 @@ from penstock.spark.lake.origin import is_lake
 from penstock.spark.lake.places import lake_root
 from penstock.spark.lake.writing import read_back
 from penstock.spark.origins import Origin
+from penstock.spark.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ class _Archiving:
 
     def _plan(self, origin: Origin, topic: str) -> TopicPlan:
         state = read_state(self._root, topic)
-        return plan_topic(self._place, origin, self._root, state, self._limits, allow_gaps=self._allow_gaps)
+        return plan_topic(self._place.options, origin, self._root, state, self._limits, allow_gaps=self._allow_gaps)
 
     def _foresee(self, plan: TopicPlan) -> None:
         for log in plan.logs:

@@ -30,10 +30,10 @@ from penstock.spark.jobs.past import Past, window_of
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.jobs.repeatable import check_repeatable
-from penstock.spark.jobs.spreading import spread
 from penstock.spark.options import read_options
 from penstock.spark.planning import Plan
 from penstock.spark.slices import access_of
+from penstock.spark.spreading import spread
 from penstock.spark.tables import schema_of
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from penstock.spark.jobs.loaded import Known, Memory, words_of
 from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
-from penstock.spark.jobs.spreading import spread
 from penstock.spark.options import WriteOptions
+from penstock.spark.spreading import spread
 from penstock.spark.writing import Staged, publish
 
 if TYPE_CHECKING:

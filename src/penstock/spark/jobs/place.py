@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import InvalidArgument
 from penstock.spark.connecting import connected
+from penstock.spark.finding import origin_at
 from penstock.spark.options import Secrets
-from penstock.spark.origins import Origin, origin_at
+from penstock.spark.origins import Origin
 
 if TYPE_CHECKING:
     from penstock.client.sync import Client

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +16,6 @@ from penstock.segments.schema import SCHEMAS, TIMESTAMP
 from penstock.segments.window import Window
 from penstock.spark.errors import DataLoss, JobFailed
 from penstock.spark.filters import Wanted
-from penstock.spark.jobs.place import Place
 from penstock.spark.lake.layout import TABLES, LakeFile, Limits
 from penstock.spark.lake.log import Gap, LakeState
 from penstock.spark.lake.writing import LogPlace, rows_of, write_files
@@ -79,12 +79,12 @@ class TopicPlan:
 
 
 def plan_topic(
-    place: Place, origin: Origin, root: Path, state: LakeState, limit: Limits, *, allow_gaps: bool
+    source: Mapping[str, Any], origin: Origin, root: Path, state: LakeState, limit: Limits, *, allow_gaps: bool
 ) -> TopicPlan:
     """Compare a topic with the lake; raises if the lake cannot go on with it."""
     topic, logs, access, known = state.topic, [], {}, state.logs()
     for table in TABLES:
-        given = {**place.options, "subscribe": topic, "table": table, "includedeleted": "true"}
+        given = {**source, "subscribe": topic, "table": table, "includedeleted": "true"}
         options = read_options({**given, "failondataloss": str(not allow_gaps).lower()}, streaming=False)
         access[table] = access_of(options)
         plan = Plan(origin, options)

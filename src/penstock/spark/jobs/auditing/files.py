@@ -19,7 +19,7 @@ from penstock.segments.schema import POSITION, is_schema_of
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.spark.jobs.auditing.problems import Findings
 from penstock.spark.jobs.auditing.sides import LogView, Side
-from penstock.spark.jobs.spreading import spread
+from penstock.spark.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

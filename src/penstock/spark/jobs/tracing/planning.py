@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import EventLog, rule
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.spreading import spread
 from penstock.spark.jobs.tracing.reading import Chunk, EventSpan, bounds_of, read_events
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, read_options
 from penstock.spark.origins import Origin
 from penstock.spark.planning import Plan
 from penstock.spark.slices import Access, Span, access_of
+from penstock.spark.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

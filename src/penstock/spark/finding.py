@@ -1,0 +1,29 @@
+"""Finds the origin of a table: the one at a server, or what a directory is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.model.errors import InvalidArgument
+from penstock.spark.connecting import connected
+from penstock.spark.lake.origin import LakeOrigin, is_lake
+from penstock.spark.options import ReadOptions, Secrets
+from penstock.spark.origins import ArchiveOrigin, DirectoryOrigin, Origin, ServerOrigin
+
+
+def origin_of(options: ReadOptions) -> Origin:
+    """The origin that the options name."""
+    return origin_at(options.servers, options.path, options.secrets)
+
+
+def origin_at(servers: str | None, path: str | None, secrets: Secrets) -> Origin:
+    """The origin at a server, or in a directory."""
+    if servers is not None:
+        return ServerOrigin(connected(servers, secrets))
+    assert path is not None
+    root = Path(path)
+    if not root.is_dir():
+        raise InvalidArgument(f"path: there is no directory {path!r} here")
+    if any((root / name).is_file() for name in ("checkpoint-a", "checkpoint-b")):  # topics of a lake are directories
+        return DirectoryOrigin(path)
+    return LakeOrigin(path) if is_lake(root) else ArchiveOrigin(path)
