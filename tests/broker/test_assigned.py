@@ -156,7 +156,9 @@ def test_those_who_wait_are_alive(broker: penstock.Broker, clock: VirtualClock) 
     one = join(broker, "one")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.receive, 10, wait=20)
-        while not broker.engine.deliveries.in_use.groups(broker.engine.topic("t"))["g"].waiters:
+        with broker.engine.lock:
+            desk = broker.engine.deliveries.in_use.groups(broker.engine.topic("t"))["g"]
+        while not desk.waiters:
             pass
         pass_time(broker, clock, 60)
         assert owned(broker)["one"] == (0, 1, 2, 3)

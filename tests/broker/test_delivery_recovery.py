@@ -233,7 +233,8 @@ def test_Q2_R3_an_ack_is_not_confirmed_when_the_disk_refuses_it_during_a_burial(
         quick.ack(held)
     storage.heal()
     clock.advance(60)
-    engine.keep_time()
+    with engine.lock:
+        engine.keep_time()
     if engine.deliveries.dying:
         bury(engine)
     engine.journal.flush()

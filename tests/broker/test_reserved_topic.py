@@ -172,7 +172,8 @@ def test_a_schedule_that_breaks_does_not_keep_the_others_waiting(
     broker: penstock.Broker, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     schedules = broker.engine.schedules
-    broken, offsets = schedules._find("real")
+    with broker.engine.lock:
+        broken, offsets = schedules._find("real")
     schedules._table.known["real"] = (msgspec.structs.replace(broken, life_us="x"), offsets)  # no check lets it through
     broker.schedule("sound", "0 * * * *", "t", "sound")
     pass_time(broker, clock, HOUR_S)

@@ -194,7 +194,8 @@ def test_a_crash_between_carrying_and_the_checkpoint_leaves_no_file_behind(engin
     for n in range(12):
         publish(again, bytes([n]) * 400)
     Settler(again).settle()
-    assert len(again.journal.sealed_files()) <= 1
+    with again.lock:
+        assert len(again.journal.sealed_files()) <= 1
     assert values(again, "small") == [b"small"]
 
 
@@ -309,7 +310,8 @@ def test_a_file_that_is_just_not_cleanable_has_logs_to_settle(engine_on: EngineO
     engine = engine_on(MemoryStorage(), journal_file_bytes="64KiB")
     publish(engine, bytes(70_000))
     engine.journal.seal()
-    (file,) = engine.journal.sealed_files()
+    with engine.lock:
+        (file,) = engine.journal.sealed_files()
     for short_of_cleanable in range(1, 40):
         engine.state.usage.of(file.sequence).live_bytes = (file.end - FILE_HEADER_BYTES) // 4 + short_of_cleanable
         assert Settler(engine)._largest_logs(file) == [engine.topic("t").partitions[0].messages], short_of_cleanable

@@ -106,8 +106,9 @@ class Running:
     def waiters(self, topic: str = "t", group: str = "g") -> int:
         """How many wait for messages of a group."""
         engine = self.broker.engine
-        desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic]).get(group)
-        return 0 if desk is None else len(desk.waiters)
+        with engine.lock:
+            desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic]).get(group)
+            return 0 if desk is None else len(desk.waiters)
 
     def tasks(self) -> int:
         """How many tasks the server has."""

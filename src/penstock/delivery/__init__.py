@@ -1,6 +1,7 @@
-"""Pure state machines of delivery: commands and time in, events out; no clock, no disk.
+"""Pure state machines of delivery: commands and time in, events out; no clock, no disk, no lock.
 
 Progress is durable: it is folded from events and kept in the checkpoint. Leases and cursors are volatile.
+A shard owns them and uses them under its state lock, which `shard/dispatch` asserts.
 
 | file | what it does |
 | --- | --- |

@@ -40,7 +40,7 @@ class EndedLease(NamedTuple):
 
 
 class LeaseBook:
-    """Numbers the leases of a broker, and remembers those that ended; under the state lock."""
+    """Numbers the leases of a broker, and remembers those that ended."""
 
     def __init__(self, last_id: int = 0) -> None:
         self._last_id = last_id

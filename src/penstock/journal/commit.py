@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from penstock.model.errors import PenstockError
 from penstock.model.stored import Place
 
-Lock = AbstractContextManager[object]
+
+class Lock(Protocol):
+    """The state lock: whoever hands blocks in holds it, and it is held when their owner is told."""
+
+    @property
+    def held(self) -> bool:
+        """Whether this thread holds it."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 
 class Block(Protocol):
@@ -33,7 +45,7 @@ B_contra = TypeVar("B_contra", bound=Block, contravariant=True)
 
 
 class BlockOwner(Protocol[B_contra]):
-    """Whoever hands blocks in, and is told what became of them; both under the state lock."""
+    """Whoever hands blocks in, and is told what became of them; both with the state lock held."""
 
     def committed(self, block: B_contra, place: Place) -> None:
         """The body is where it will be read from; in order."""
@@ -101,10 +113,10 @@ class CommitObserver:
         """A sync took so long; called under the disk lock."""
 
     def committed(self, size_bytes: int) -> None:
-        """A group was written, so many bytes with its header; called under the state lock, when its blocks are in."""
+        """A group was written, so many bytes with its header; its blocks are in."""
 
     def refused(self, error: PenstockError) -> None:
-        """A group was not written, for this reason; called under the state lock."""
+        """A group was not written, for this reason."""
 
 
 class Gathering(Generic[B]):

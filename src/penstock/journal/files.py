@@ -13,7 +13,7 @@ _ZEROS = bytes(RESERVE_BYTES)
 
 
 class JournalFile:
-    """One file, its ends, and who reads it."""
+    """One file, its ends, and who reads it; those who share it pin, unpin and retire it with the state lock held."""
 
     __slots__ = (
         "_pins",
@@ -42,17 +42,17 @@ class JournalFile:
             self.reserved_end = self.handle.write(max(self.reserved_end, end), [_ZEROS])
 
     def pin(self) -> None:
-        """Keep the bytes readable; called under the state lock."""
+        """Keep the bytes readable."""
         self._pins += 1
 
     def unpin(self) -> None:
-        """Let go; the last one closes a file that was retired meanwhile. Called under the state lock."""
+        """Let go; the last one closes a file that was retired meanwhile."""
         self._pins -= 1
         if self._retired and self._pins == 0:
             self.handle.close()
 
     def retire(self) -> bool:
-        """Close it unless somebody reads it; whether its space may be reused. Called under the state lock."""
+        """Close it unless somebody reads it; whether its space may be reused."""
         self._retired = True
         if self._pins == 0:
             self.handle.close()

@@ -57,9 +57,9 @@ class Journal(JournalFiles, Generic[B]):
         self.observer = CommitObserver()
         self.wake_flusher: Callable[[], None] = lambda: None
         self.on_sealed: Callable[[], None] = lambda: None
-        self.on_committed: Callable[[], None] = lambda: None  # called under the state lock
+        self.on_committed: Callable[[], None] = lambda: None  # with the state lock held
 
-    # Gathering: under the state lock.
+    # Gathering: with the state lock held. Whoever publishes or logs has asserted it, once for all its blocks.
 
     def check_writable(self, size_bytes: int) -> None:
         """Raise if a block of this size cannot be taken now; nothing has been done yet."""
@@ -95,6 +95,7 @@ class Journal(JournalFiles, Generic[B]):
 
     def take_back(self, blocks: int, size_bytes: int) -> None:
         """Undo what was gathered since there were so many blocks and bytes; nobody waits for it yet."""
+        assert self._lock.held
         while len(self.gathering.blocks) > blocks:
             self._owner.refused(self.gathering.blocks.pop())
         self.gathering.open.clear()
@@ -163,7 +164,8 @@ class Journal(JournalFiles, Generic[B]):
             self._directory.remove(file.sequence, file.end, reusable)
 
     def sealed_files(self) -> list[JournalFile]:
-        """All files but the one being written, oldest first; under the state lock."""
+        """All files but the one being written, oldest first."""
+        assert self._lock.held
         return [file for file in self.files.values() if file is not self._current]
 
     @property
@@ -172,7 +174,7 @@ class Journal(JournalFiles, Generic[B]):
         return self._current
 
     def position(self) -> tuple[int, int, int]:
-        """Up to where the journal is written: (sequence, end, synced end); under the state lock."""
+        """Up to where the journal is written: (sequence, end, synced end)."""
         if self._current is not None:
             return self._current.sequence, self._current.end, self._current.synced_end
         return self._next_sequence, 0, 0

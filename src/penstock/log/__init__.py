@@ -1,6 +1,7 @@
 """The log's meaning, pure: what is written, the state that it makes, and the one place that makes it.
 
-No disk, no threads, no clock. Imports of the parts only: nothing here starts anything.
+No disk, no threads, no clock, no lock of its own. Imports of the parts only: nothing here starts anything. A shard owns
+the state and uses it under its state lock; `folding.py`, through which all commits go, asserts it.
 
 | file | what it does |
 | --- | --- |

@@ -99,7 +99,7 @@ class Log:
         return _block_at(self._blocks, self._spans, index)
 
     def blocks(self) -> Iterator[BlockRef]:
-        """All blocks that are not settled, in order; under the state lock."""
+        """All blocks that are not settled, in order."""
         return map(self.block, range(len(self)))
 
     def snapshot(self) -> Iterator[BlockRef]:
@@ -223,7 +223,7 @@ def first_offset(log: Log) -> int:
 
 
 def is_kept(log: Log, offset: int) -> bool:
-    """Whether the log still holds the message at an offset; under the state lock."""
+    """Whether the log still holds the message at an offset."""
     if offset >= log.committed_end:
         return False
     missing = missing_runs(log, offset)
@@ -233,7 +233,7 @@ def is_kept(log: Log, offset: int) -> bool:
 def missing_runs(log: Log, start: int, archived: bool = False) -> tuple[tuple[int, int], ...]:
     """What is not in the log any more, or about to go, from an offset on: runs, from and to before.
 
-    What is in the archive counts as missing, unless it is wanted; under the state lock.
+    What is in the archive counts as missing, unless it is wanted.
     """
     held = [
         (segment.base, segment.end)

@@ -4,6 +4,10 @@
 `schedules`, `dispatch` (who gets which message), `staging`, `metering`. On a whole shard work `operations` (what faces
 and ports ask for), `upkeep` (settling, retention, tidying) and, on its directory, `checking`.
 
+One state lock for all of it, held for memory work only. A part or a function that has the core (or the whole shard)
+takes the lock itself, or asserts that it is held: once for an operation, not for each message. What is given no more
+than a topic, a log or a group is pure, and its caller has the lock.
+
 A publish: `publishing.py` checks it, reserves the offset and adds a record to the open group of the journal; the
 caller waits for the commit, or commits it if nobody else does; the record is folded, and the caller gets the id.
 

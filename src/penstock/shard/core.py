@@ -35,7 +35,7 @@ class Core:
         self.epoch = found.epoch + 1
         self.state = found.state
         self.catalog = found.state.catalog
-        self.folding = Folding(found.state)
+        self.folding = Folding(found.state, self.lock)
         self.journal: Journal[Record] = Journal(
             storage, config, found.broker, self.lock, self.folding, found.files, found.current, found.next_sequence
         )

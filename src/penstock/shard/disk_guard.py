@@ -24,7 +24,7 @@ class DiskGuard:
         self._journal_bytes = 0
 
     def check(self, size_bytes: int, now_us: int) -> None:
-        """Raise if a message of this size must be refused; under the state lock."""
+        """Raise if a message of this size must be refused."""
         taken = self._taken_after(size_bytes, now_us)
         if self._journal_bytes + taken > self._config.max_unsettled_bytes:
             self._looked_us = 0

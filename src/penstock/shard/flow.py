@@ -15,7 +15,7 @@ _LIVE, _CHECKPOINT, _REPLAY = range(3)
 
 
 def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> None:
-    """Raise if a publish must be refused; under the state lock."""
+    """Raise if a publish must be refused."""
     config = topic.config
     check_delay(topic.name, config, latest_due_us, now_us)
     if config.max_backlog is None:

@@ -1,4 +1,4 @@
-"""Publishing: messages get their offsets and are gathered for the next commit, under the state lock."""
+"""Publishing: messages get their offsets and are gathered for the next commit."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _Coming = tuple[Schedule | None, Offsets]
 
 
 class Schedules:
-    """All schedules of a broker; under the state lock unless said otherwise."""
+    """All schedules of a broker."""
 
     def __init__(self, core: Core, publishing: Publishing, deliveries: Deliveries) -> None:
         self._core, self._publishing, self._deliveries = core, publishing, deliveries
@@ -63,12 +63,13 @@ class Schedules:
         core.folding.listen(SchedulesRefused, self._refused)
 
     def load(self) -> None:
-        """Read what is scheduled; without the lock, before anything else."""
+        """Read what is scheduled; before anything else."""
         self._table = load_schedules(self._core.state, read_schedules(self._core))
         self._set_alarms()
 
     def all(self) -> list[Schedule]:
         """Every schedule, by name."""
+        assert self._core.lock.held
         names = sorted({*self._table.known, *self._coming})
         return [known[0] for name in names if (known := self._known(name)) is not None]
 
@@ -101,6 +102,7 @@ class Schedules:
 
     def fire(self, now_us: int) -> None:
         """Publish what is due."""
+        assert self._core.lock.held
         while self._alarms and self._alarms[0][0] <= now_us:
             due_us, name = heapq.heappop(self._alarms)
             if self._due_us(name) != due_us:
@@ -184,6 +186,7 @@ class Schedules:
 
     def _write(self, schedule: Schedule) -> Commit:
         """Put the schedule's new message in the place of its old one."""
+        assert self._core.lock.held
         before = self._known(schedule.name)
         if before is not None:
             self._withdraw(before[1])
@@ -206,6 +209,7 @@ class Schedules:
         return self._core.log_events(topic, [(0, event)])
 
     def _find(self, name: str) -> _Known:
+        assert self._core.lock.held
         found = self._known(name) if isinstance(name, str) else None
         if found is None:
             raise ScheduleNotFound(f"there is no schedule {shown(name)}")

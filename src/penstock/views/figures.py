@@ -63,7 +63,7 @@ class Figures:
 
 
 def for_each_topic(lock: StateLock, catalog: Catalog, look: Callable[[Topic], object]) -> None:
-    """Look at every topic under the state lock, which others get in between."""
+    """Look at every topic, with the state lock held, which others get in between."""
     with lock:
         topics = list(catalog.by_id.values())
     for start in range(0, len(topics), _TOPICS_AT_ONCE):

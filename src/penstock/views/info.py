@@ -17,7 +17,7 @@ _TOPICS_AT_ONCE = 500
 
 
 def topic_info(topic: Topic) -> TopicInfo:
-    """The numbers of now; under the state lock."""
+    """The numbers of now."""
     return TopicInfo(topic.name, topic.config, tuple(map(_partition_info, topic.partitions)))
 
 

@@ -223,7 +223,7 @@ def _groups_of(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[ListedG
 
 
 def _listed(topic: Topic, name: str, desk: GroupDesk | None, now_us: int) -> ListedGroup:
-    """A group as it stands; under the state lock."""
+    """A group as it stands."""
     standing = standing_of(topic, name, desk)
     oldest = [
         time_us
@@ -235,7 +235,7 @@ def _listed(topic: Topic, name: str, desk: GroupDesk | None, now_us: int) -> Lis
 
 
 def _lanes(delivery: TopicDelivery | None) -> Iterable[Lane]:
-    """What some group in use is not done with, lane by lane; nothing where none is in use; under the state lock."""
+    """What some group in use is not done with, lane by lane; nothing where none is in use."""
     if delivery is None or not delivery.desks:
         return
     counts: dict[int, int] = {}

@@ -47,7 +47,7 @@ def list_queue(engine: Engine, topic_name: str, group: str, skip: int, limit: in
 
 
 def _inside(topic: Topic, group: str) -> Offsets:
-    """What the group has not finished with; under the state lock."""
+    """What the group has not finished with."""
     partition = topic.partitions[0]
     log = partition.messages
     first, end = first_offset(log), log.committed_end

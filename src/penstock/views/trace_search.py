@@ -228,7 +228,7 @@ def _heads(engine: Engine, query: TraceQuery, sees: Callable[[str], bool], befor
 
 
 def _newest_us(log: Log) -> int | None:
-    """When the newest message was published, or a little later; None if there is none; under the state lock."""
+    """When the newest message was published, or a little later; None if there is none."""
     if len(log):
         return log.block(len(log) - 1).timestamp_us
     return next((segment.last_us for segment in reversed(log.segments) if not segment.archived), None)

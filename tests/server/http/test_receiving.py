@@ -81,8 +81,9 @@ def test_visibility_is_extended_by_receipt(server: HttpRunning) -> None:
         "/v1/messages/visibility", {"receipt_handle": message["receipt_handle"], "visibility_timeout": "1h"}
     ) == {"settled": 1}
     engine = server.broker.engine
-    lease = engine.deliveries.in_use.groups(engine.catalog.by_name["slow"])["g"].group.leases
-    assert lease.next_deadline_s() is None or lease.total == 1
+    with engine.lock:
+        lease = engine.deliveries.in_use.groups(engine.catalog.by_name["slow"])["g"].group.leases
+        assert lease.next_deadline_s() is None or lease.total == 1
 
 
 def test_a_long_poll_is_answered_as_soon_as_there_is_a_message(server: HttpRunning) -> None:

@@ -120,7 +120,8 @@ def test_members_that_are_not_heard_of_are_counted(server: HttpRunning, topic: s
 
         def look() -> bool:
             engine = server.broker.engine
-            desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic])["g"]
+            with engine.lock:
+                desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic])["g"]
             found[:] = [{"expired": desk.assignment.expired}] if desk.assignment is not None else []
             return bool(found and found[0]["expired"])
 

@@ -266,5 +266,6 @@ def test_a_client_that_vanishes_in_the_middle_harms_nobody(server: LineServer, t
     until(lambda: server.connections == 1)
     assert until(lambda: (said := talk.say("CONSUME t 0")) != EMPTY and said) == "0 x"
     engine = server.broker.engine
-    seats = engine.deliveries.in_use.groups(engine.catalog.by_name["t"])[GROUP].seats
+    with engine.lock:
+        seats = engine.deliveries.in_use.groups(engine.catalog.by_name["t"])[GROUP].seats
     until(lambda: len(seats) == 1, "the end of consumers whose connection is gone")

@@ -196,7 +196,8 @@ class Deliveries:
         return self.open_group(topic_name, group)
 
     def settings_of(self, topic: Topic, group: str) -> GroupSettings:
-        """What a group that exists was told when it was made; under the state lock."""
+        """What a group that exists was told when it was made."""
+        assert self._core.lock.held
         known = topic.partitions[0].delivery_state().groups.get(group) if isinstance(group, str) else None
         if known is None:
             raise GroupNotFound(f"{topic.name} has no group {shown(group)}")
@@ -275,7 +276,7 @@ class Deliveries:
     def fetch(
         self, seats: Seats, max_messages: int, visibility_s: float | None, partition: int | None = None
     ) -> Fetched:
-        """Lease what is ready, topic after topic until there is enough; under the state lock.
+        """Lease what is ready, topic after topic until there is enough.
 
         The next call begins with the topic behind the last one that was looked at.
         """
@@ -304,15 +305,16 @@ class Deliveries:
         return found
 
     def check_open(self) -> None:
-        """Raise if nothing can be delivered or settled; under the state lock."""
+        """Raise if nothing can be delivered or settled."""
         if self._core.closed:
             raise BrokerClosed("the broker is closed")
         self._core.journal.check_alive()
 
-    # Time; under the state lock.
+    # Time.
 
     def tick(self) -> float:
         """Do what has become due everywhere; how many seconds until there is more."""
+        assert self._core.lock.held
         now = self.now()
         for number in sorted({*self._wall_alarms.ring(now.wall_us), *self._monotonic_alarms.ring(now.monotonic_s)}):
             topic = self._core.catalog.by_id.get(number)
@@ -348,16 +350,18 @@ class Deliveries:
 
     def _arm(self, delivery: TopicDelivery) -> None:
         """Set the alarm clock for a topic, if it is to ring earlier than it was set for."""
+        assert self._core.lock.held
         is_next = self._wall_alarms.set(delivery.topic.id, delivery.next_us)
         if self._monotonic_alarms.set(delivery.topic.id, delivery.next_s) or is_next:
             self.wake_timer()
 
-    # What was committed; under the state lock.
+    # What was committed.
 
     def _serve_news(self) -> None:
         """A group was committed: what it made ready goes to those who wait."""
         if not self._news:
             return
+        assert self._core.lock.held
         now = self.now()
         changed = sorted(self._news, key=lambda delivery: delivery.topic.id)
         self._news.clear()
@@ -377,10 +381,11 @@ class Deliveries:
             self.wake_timer()
 
     def _bury_soon(self, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
+        assert self._core.lock.held
         self.dying.append((delivery, group, dying))
         self.wake_timer()
 
     def close(self) -> None:
-        """Nobody waits any longer; under the state lock."""
+        """Nobody waits any longer."""
         for delivery in self.in_use.all():
             delivery.close()

@@ -1,7 +1,7 @@
-"""The delivery of one topic: its indexes, the groups in use, and those who wait. All of it under the state lock.
+"""The delivery of one topic: its indexes, the groups in use, and those who wait.
 
-The durable state of groups is in the partitions (`Partition.state`); what is here can be made again from it and
-from the log at any time, and is made when the topic's first consumer comes.
+The durable state of groups is in the partitions (`Partition.state`); what is here is made from it and from the log when
+the topic's first consumer comes. The state lock is held: those whom it tells of events and alarms assert it.
 """
 
 from __future__ import annotations

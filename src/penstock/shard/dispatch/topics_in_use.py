@@ -28,7 +28,7 @@ class NewColumns:
 
 
 class TopicsInUse:
-    """Deliveries by topic, and indexes by log. All of it under the state lock, but for building an index."""
+    """Deliveries by topic, and indexes by log."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -46,6 +46,7 @@ class TopicsInUse:
 
     def groups(self, topic: Topic) -> Mapping[str, GroupDesk]:
         """The groups of a topic that are in use."""
+        assert self._core.lock.held
         delivery = self._deliveries.get(topic.id)
         return _NONE if delivery is None else delivery.desks
 
@@ -81,7 +82,7 @@ class TopicsInUse:
             raise
         finally:
             with core.lock:
-                found.unpin()
+                found.unpin(core)
         with core.lock:
             for columns in new.columns:
                 index.add(columns)

@@ -56,7 +56,7 @@ class Receiver(Protocol):
     closed: bool
 
     def fetch(self, max_messages: int, visibility_s: float | None) -> Fetched:
-        """Lease what is ready; under the state lock."""
+        """Lease what is ready."""
 
     def give_back(self, found: Fetched) -> None:
         """Whoever they were taken for has gone."""
@@ -75,7 +75,7 @@ class Waiter:
         visibility_s: float | None,
         wake: Callable[[], None],
     ) -> None:
-        """`wake` is called once for each wait, under the state lock."""
+        """`wake` is called once for each wait, with the state lock held."""
         self._consumer = consumer
         self._lock = lock
         self._wake = wake
@@ -123,7 +123,7 @@ class Waiter:
         served, self._served = self._served, None
         return served
 
-    # For whoever makes something ready; under the state lock.
+    # For whoever makes something ready.
 
     def seats_in(self, topic: TopicDelivery) -> list[Seat]:
         """Its seats in a topic."""
@@ -131,6 +131,7 @@ class Waiter:
 
     def served(self, topic: TopicDelivery, picks: list[Pick]) -> None:
         """It has its messages (or, without any, must look for itself); whoever comes first serves it."""
+        assert self._lock.held
         if self.done:
             return
         self.done = True

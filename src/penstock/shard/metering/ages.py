@@ -22,7 +22,7 @@ Published = tuple[int, int, int]
 
 
 def published(log: Log, first: int, last: int, offsets: Sequence[int] | None = None) -> list[Published]:
-    """When the messages from `first` to `last` were published, or only those at `offsets`, ascending; under the lock.
+    """When the messages from `first` to `last` were published, or only those at `offsets`, ascending.
 
     Those that are nowhere any more are left out.
     """
@@ -59,7 +59,7 @@ def _settled(log: Log, first: int, last: int, offsets: Sequence[int] | None) -> 
 
 
 def published_us(log: Log, offset: int) -> int | None:
-    """When the message at an offset was published, or the next one that is there; None without any; under the lock."""
+    """When the message at an offset was published, or the next one that is there; None without any."""
     if offset < log.settled_end:
         place = bisect_right(log.segments, offset, key=_end)
         if place < len(log.segments):

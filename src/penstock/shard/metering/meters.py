@@ -73,7 +73,7 @@ class TopicMeter:
 
 
 class Meters(CommitObserver):
-    """All counters of one broker. Each is updated under the state lock, unless it says otherwise."""
+    """All counters of one broker. What is counted with another lock than that of the state says so."""
 
     def __init__(self, clock: Clock) -> None:
         self._wall_us = clock.wall_us

@@ -16,7 +16,7 @@ _SHORTEST_S = 1.0  # a rate over less than that says little
 
 
 class Traffic:
-    """Messages that were published lately, by topic; used under the state lock."""
+    """Messages that were published lately, by topic."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s

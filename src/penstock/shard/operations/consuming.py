@@ -83,7 +83,7 @@ class Consuming(Generic[Message]):
     # Receiving.
 
     def fetch(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
-        """Lease what is ready, in all partitions or in one, of as many topics as it takes; under the state lock."""
+        """Lease what is ready, in all partitions or in one, of as many topics as it takes."""
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
         return self._deliveries.fetch(self.seats, max_messages, visibility_s, partition)

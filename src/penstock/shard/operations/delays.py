@@ -46,7 +46,7 @@ def list_delayed(engine: Engine, topic_name: str, limit: int | None = None, skip
 
 
 def _behind(delivery: TopicDelivery, last: _Place) -> Iterator[_Place]:
-    """What falls due behind a message of the list; under the state lock."""
+    """What falls due behind a message of the list."""
 
     def places(number: int, index: PartitionIndex) -> Iterator[_Place]:
         return ((due_us, number, offset) for due_us, offset in index.delayed(max(0, last[0])))

@@ -136,12 +136,12 @@ def _target(engine: Engine, topic: Topic, number: int, to: str | int | Time) -> 
 
 
 def group_names(topic: Topic) -> set[str]:
-    """The groups of a topic, in use or not; under the state lock."""
+    """The groups of a topic, in use or not."""
     return {name for partition in topic.partitions if partition.state is not None for name in partition.state.groups}
 
 
 def standing_of(topic: Topic, name: str, desk: GroupDesk | None) -> Standing:
-    """How far a group is in all partitions of a topic that know it, in use (at a desk) or not; under the state lock."""
+    """How far a group is in all partitions of a topic that know it, in use (at a desk) or not."""
     standing, positions, lags = Standing(), [], []
     for number, partition in enumerate(topic.partitions):
         progress = None if partition.state is None else partition.state.groups.get(name)
@@ -156,7 +156,7 @@ def standing_of(topic: Topic, name: str, desk: GroupDesk | None) -> Standing:
 def group_info(
     topic: Topic, name: str, standing: Standing, desk: GroupDesk | None, oldest_unacked_s: float | None = None
 ) -> GroupInfo:
-    """A group as people see it, under the state lock; where it is not indexed, `ready` has what is delayed too."""
+    """A group as people see it; where it is not indexed, `ready` has what is delayed too."""
     return GroupInfo(
         topic=topic.name,
         name=name,
@@ -180,7 +180,7 @@ def group_info(
 
 
 def members_of(desk: GroupDesk) -> tuple[MemberInfo, ...]:
-    """The consumers of a group that is in use; under the state lock."""
+    """The consumers of a group that is in use."""
     in_flight, assignment = desk.group.leases.in_flight, desk.assignment
     return tuple(
         MemberInfo(

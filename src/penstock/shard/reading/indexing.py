@@ -37,8 +37,9 @@ class Indexed(NamedTuple):
             file.pin()
         return cls(segments, blocks, files)
 
-    def unpin(self) -> None:
-        """The files may go; under the state lock."""
+    def unpin(self, core: Core) -> None:
+        """The files may go."""
+        assert core.lock.held
         for file in self.files.values():
             file.unpin()
 

@@ -12,7 +12,7 @@ from penstock.model.stored import SegmentInfo, archived_name, segment_name
 
 
 def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
-    """The logs of a topic as they are now; under the state lock. With no directory no segments are told."""
+    """The logs of a topic as they are now. With no directory no segments are told."""
     roots = {} if directory is None else _roots(topic, directory)
     messages = tuple(_log_layout(partition.messages, roots) for partition in topic.partitions)
     events = tuple(

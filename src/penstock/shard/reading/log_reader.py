@@ -1,6 +1,6 @@
 """Reading: one log over segments and journal, with no seam between the two.
 
-Each step looks up, under the state lock, where the next offset lies, and reads it with the lock released. A
+Each step takes the state lock to look up where the next offset lies, and reads it with the lock released. A
 journal file is pinned meanwhile; a segment that retention moved away is simply looked up again.
 """
 

@@ -176,7 +176,7 @@ def _is_protected(topic: Topic, in_use: TopicsInUse, log: Log, segment: SegmentI
 
 
 def _lost_of(topic: Topic, partition: int) -> Counter[str]:
-    """How many messages of a partition each group has lost; under the state lock."""
+    """How many messages of a partition each group has lost."""
     state = topic.partitions[partition].state
     return Counter({name: progress.tally.lost for name, progress in state.groups.items()} if state is not None else {})
 

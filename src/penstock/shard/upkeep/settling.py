@@ -67,9 +67,9 @@ class Settler:
             carried = self.blocks_carried
             self._write_segments(self._wanted_logs() if everything else self._due_logs())
             while (file := self._crowded_file()) is not None:
-                needed_bytes = self._usage(file).live_bytes
+                needed_bytes = self._needed_bytes(file)
                 self._write_segments(self._largest_logs(file))
-                if self._usage(file).live_bytes == needed_bytes:
+                if self._needed_bytes(file) == needed_bytes:
                     break  # what is left of it cannot be read
             self._carry()
             with engine.lock:
@@ -88,8 +88,13 @@ class Settler:
             return file is not None and engine.state.usage.has_older(file.sequence, limit_us)
 
     def _usage(self, file: JournalFile) -> FileUsage:
-        """What is still needed of a file; under the state lock."""
+        """What is still needed of a file."""
+        assert self._engine.lock.held
         return self._engine.state.usage.of(file.sequence)
+
+    def _needed_bytes(self, file: JournalFile) -> int:
+        with self._engine.lock:
+            return self._usage(file).live_bytes
 
     # Rule 1.
 
@@ -189,6 +194,7 @@ class Settler:
                     file.unpin()
 
     def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
+        assert self._engine.lock.held
         if settle(self._engine.state, log, blocks, info):
             self.segments_written += 1
             self._engine.meters.settled_segments += 1
@@ -206,9 +212,9 @@ class Settler:
     def _largest_logs(self, file: JournalFile) -> list[Log]:
         """The fewest logs whose settling makes the file cleanable."""
         logs: list[Log] = []
-        left = self._usage(file).live_bytes
         with self._engine.lock:
-            owners = list(self._usage(file).owners)
+            usage = self._usage(file)
+            left, owners = usage.live_bytes, list(usage.owners)
         for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
             if self._is_cleanable(file, left):
                 break
@@ -228,7 +234,9 @@ class Settler:
         for file in files:
             size = 0
             commit: Commit | None = None
-            for log in list(self._usage(file).owners):
+            with engine.lock:
+                owners = list(self._usage(file).owners)
+            for log in owners:
                 with engine.lock:
                     blocks = [block for block in log.blocks() if block.sequence == file.sequence]
                 for block in blocks:
