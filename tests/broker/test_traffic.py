@@ -12,7 +12,7 @@ from penstock.views.ranking import Ranking
 
 def busiest(broker: Broker) -> list[tuple[str, float]]:
     engine = broker.engine
-    found = busiest_topics(engine, Ranking(engine.lock, engine.catalog, engine.clock), lambda _: True, 10)
+    found = busiest_topics(engine, Ranking(engine), lambda _: True, 10)
     return [(listed.info.name, rate) for listed, rate in found]
 
 

@@ -67,7 +67,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await opening).close()  # it cannot be stopped half-way
             raise
-        self._outcomes = ThreadOutcomes(loop, self._opened.engine.journal)
+        self._outcomes = ThreadOutcomes(loop, self._opened.engine.flush_soon)
         return self
 
     async def __aexit__(

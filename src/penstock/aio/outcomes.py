@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from penstock.journal import Commit, Journal
+from penstock.journal import Commit
 
 
 class Outcomes(Protocol):
@@ -20,10 +21,10 @@ class Outcomes(Protocol):
 class ThreadOutcomes:
     """The commits that tasks of one event loop wait for; the broker's commit thread does them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal[Any]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, flush_soon: Callable[[], None]) -> None:
         self._create_future = loop.create_future
         self._call_soon_threadsafe = loop.call_soon_threadsafe
-        self._journal = journal
+        self._flush_soon = flush_soon
         self._waiting: dict[Commit, list[asyncio.Future[None]]] = {}
 
     def of(self, commit: Commit) -> asyncio.Future[None]:
@@ -35,7 +36,7 @@ class ThreadOutcomes:
         else:
             self._waiting[commit] = [future]
             commit.on_done(partial(self._wake_soon, commit))
-            self._journal.wake_flusher()
+            self._flush_soon()
         return future
 
     def _wake_soon(self, commit: Commit) -> None:

@@ -44,7 +44,7 @@ class Commits:
         self._loop = loop
         self.send_first: Callable[[], bool] = lambda: False
         """Sends what is ready to go out and need not wait for the disk; whether there was anything."""
-        self._journal = engine.journal
+        self._flush, self._flush_soon = engine.flush, engine.flush_soon
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._came = 0  # since the last look
@@ -108,7 +108,7 @@ class Commits:
             return
         self._scheduled = False
         started_s = perf_counter()
-        self._journal.flush()
+        self._flush()
         self._average_s += _WEIGHT * (perf_counter() - started_s - self._average_s)
         if self._average_s > _SLOW_S:
             self._left_to_thread = _SLOW_COMMITS
@@ -120,7 +120,7 @@ class Commits:
 
     def _leave_to_thread(self, commit: Commit) -> None:
         commit.on_done(partial(self._done_soon, commit))
-        self._journal.wake_flusher()
+        self._flush_soon()
 
     def _done_soon(self, commit: Commit) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more

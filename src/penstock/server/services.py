@@ -45,7 +45,7 @@ class Services:
         self.pipelines = Pipelines(broker.engine.clock)
         self.metrics = Metrics(broker.engine, config, self.loop, self.pipelines)
         self.live = LiveFigures(self.metrics, self.loop)
-        self.ranking = Ranking(self.engine.lock, self.engine.catalog, self.engine.clock)
+        self.ranking = Ranking(broker.engine)
         self.awaited = around(broker, self.commits)
 
     @property

@@ -75,12 +75,28 @@ class Engine:
         self.create_topic, self.delete_topic = topics.create, topics.delete
         self.configure_topic = topics.configure
         self.topic, self.log_events = self.core.topic, self.core.log_events
-        self.checkpoint = self.checkpoints.write
+        self.checkpoint, self.flush = self.checkpoints.write, self.journal.flush
+        self.partition_count = topics.partition_count
 
     @property
     def closed(self) -> bool:
         """Whether nothing new is taken."""
         return self.core.closed
+
+    @property
+    def frozen(self) -> StorageFailed | None:
+        """Why nothing can be written any more, if so."""
+        return self.journal.frozen
+
+    def flush_soon(self) -> None:
+        """Have another thread commit what is gathered."""
+        self.journal.wake_flusher()
+
+    def name_topics(self, topics_max: int) -> None:
+        """Have so many topics, and groups, with meters of their own: the oldest topics first."""
+        with self.lock:
+            topics = [topic for topic in self.catalog.by_id.values() if topic.committed]
+            self.meters.limit(topics_max, sorted(topics, key=lambda topic: topic.id))
 
     def keep_time(self) -> float:
         """Do what has become due everywhere; how many seconds until there is more."""

@@ -22,6 +22,13 @@ class Topics:
     def __init__(self, core: Core) -> None:
         self._core = core
 
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has; raises if there is none, or not for long."""
+        topic = self._core.topic(name)
+        if topic.deleting:
+            raise TopicNotFound(f"the topic {name!r} is being deleted")
+        return len(topic.partitions)
+
     def create(self, name: str, options: dict[str, object]) -> Commit:
         """Make a topic by hand, with options of its own."""
         check_open_topic(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Partition, Topic
@@ -34,12 +34,26 @@ def _partition_info(partition: Partition) -> PartitionInfo:
     )
 
 
+class JournalSize(NamedTuple):
+    """What waits to be settled, and what waits to be written."""
+
+    size_bytes: int
+    files: int
+    unwritten_bytes: int
+
+
+def journal_size(engine: Engine) -> JournalSize:
+    """How much is in the journal."""
+    with engine.lock:
+        ends = [file.end for file in engine.journal.files.values()]
+        return JournalSize(sum(ends), len(ends), engine.journal.unwritten_bytes)
+
+
 def broker_status(engine: Engine) -> BrokerStatus:
     """The numbers of now; topics are counted some at a time, so that publishers do not wait for it."""
     with engine.lock:
         topics = list(engine.catalog.by_id.values())
-        journal_files = [file.end for file in engine.journal.files.values()]
-        unwritten_bytes = engine.journal.unwritten_bytes
+    journal = journal_size(engine)
     partitions = groups = 0
     sizes: list[int] = []
     for start in range(0, len(topics), _TOPICS_AT_ONCE):
@@ -51,7 +65,6 @@ def broker_status(engine: Engine) -> BrokerStatus:
                 for log in topic.logs():
                     if log.segments:
                         sizes += [segment.size_bytes for segment in log.segments if not segment.archived]
-    frozen = engine.journal.frozen
     return BrokerStatus(
         broker_id=engine.broker_id.hex(),
         epoch=engine.epoch,
@@ -62,11 +75,11 @@ def broker_status(engine: Engine) -> BrokerStatus:
         topics=len(topics),
         partitions=partitions,
         groups=groups,
-        journal_bytes=sum(journal_files),
-        journal_files=len(journal_files),
+        journal_bytes=journal.size_bytes,
+        journal_files=journal.files,
         segments=len(sizes),
         segment_bytes=sum(sizes),
-        unwritten_bytes=unwritten_bytes,
-        frozen=None if frozen is None else str(frozen),
+        unwritten_bytes=journal.unwritten_bytes,
+        frozen=None if engine.frozen is None else str(engine.frozen),
         recovery=dataclasses.replace(engine.recovery),
     )

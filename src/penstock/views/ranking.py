@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.log.partition_log import first_offset
-from penstock.log.topics import Catalog, Partition
-from penstock.model.clock import Clock
-from penstock.shard.state_lock import StateLock
+from penstock.log.topics import Partition
+from penstock.shard.shard import Engine
 
 _PARTITIONS_AT_ONCE = 100
 _SHARE = 0.01  # of the time that may go into looking
@@ -37,10 +36,8 @@ class RankedTopic:
 class Ranking:
     """Every topic among the others, not older than what a look costs allows."""
 
-    def __init__(self, lock: StateLock, catalog: Catalog, clock: Clock) -> None:
-        self._lock = lock
-        self._catalog = catalog
-        self._clock = clock
+    def __init__(self, engine: Engine) -> None:
+        self._lock, self._catalog, self._clock = engine.lock, engine.catalog, engine.clock
         self._looking = threading.Lock()
         self._topics: dict[str, RankedTopic] = {}
         self._fresh_until_s = float("-inf")

@@ -36,7 +36,7 @@ _NAMES = {priority: name for name, priority in PRIORITIES.items()}
 
 
 def _for_each_topic(engine: Engine, sees: Sees, count: Callable[[Topic], None]) -> None:
-    for_each_topic(engine.lock, engine.catalog, lambda topic: count(topic) if sees(topic.name) else None)
+    for_each_topic(engine, lambda topic: count(topic) if sees(topic.name) else None)
 
 
 def _largest(found: Iterable[tuple[int, Item]]) -> list[Item]:
@@ -100,7 +100,7 @@ def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
 
 def reliability_stats(engine: Engine) -> ReliabilityStats:
     """What became of deliveries, and what is under way."""
-    figures = take_figures(engine.lock, engine.catalog, engine.meters, engine.deliveries.in_use)
+    figures = take_figures(engine)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
     clock = engine.clock
     with engine.lock:

@@ -27,7 +27,6 @@ class _TopicConsumer:
 
     def __init__(self, services: Services, topic: str, consuming: Consuming[Delivered]) -> None:
         self._services = services
-        self._engine = services.engine
         self._topic = topic
         self._consuming = consuming
         self._held: dict[tuple[int, int], Lease] = {}  # by partition and offset; some of them may be over
@@ -35,8 +34,7 @@ class _TopicConsumer:
     def room(self) -> int:
         """How many more messages it may hold."""
         if len(self._held) >= IN_FLIGHT_MAX:
-            with self._engine.lock:
-                self._held = {place: lease for place, lease in self._held.items() if place[1] in lease.messages}
+            self._held = {place: lease for place, lease in self._held.items() if place[1] in lease.messages}
         return IN_FLIGHT_MAX - len(self._held)
 
     async def take(self, partition: int, wanted: int) -> list[Delivered]:
@@ -97,8 +95,7 @@ class Consumers:
     async def _join(self, topic: str) -> _TopicConsumer:
         if len(self._by_topic) >= _TOPICS_MAX:
             raise Overloaded(f"a connection consumes at most {_TOPICS_MAX} topics: open another one")
-        with self._services.engine.lock:
-            self._services.engine.topic(topic)  # which must be there
+        self._services.engine.partition_count(topic)  # which must be there
         consuming = await self._services.workers.run(
             partial(
                 Consuming,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
@@ -18,6 +18,7 @@ from penstock.shard.metering.histograms import Histogram
 from penstock.shard.metering.meters import COUNTED
 from penstock.version import __version__
 from penstock.views.figures import Figures, GroupFigures, TopicFigures, take_figures
+from penstock.views.info import journal_size
 
 if TYPE_CHECKING:
     from penstock.server.metrics.metrics import Metrics
@@ -53,7 +54,7 @@ class _Page:
 def collect(metrics: Metrics) -> Iterable[Metric]:
     """Every metric of the catalogue, in its order."""
     page, engine = _Page(), metrics.engine
-    figures = take_figures(engine.lock, engine.catalog, engine.meters, engine.deliveries.in_use)
+    figures = take_figures(engine)
     now_us = engine.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
     _put_broker(page, engine, figures)
@@ -75,7 +76,7 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
 
 def _put_broker(page: _Page, engine: Engine, figures: Figures) -> None:
     page.put("penstock_build_info", 1, __version__, engine.broker_id.hex(), engine.config.sync)
-    page.put("penstock_frozen", engine.journal.frozen is not None)
+    page.put("penstock_frozen", engine.frozen is not None)
     page.put("penstock_topics", figures.topic_count)
     page.put("penstock_partitions", figures.partition_count)
     page.put("penstock_groups", figures.group_count)
@@ -153,14 +154,11 @@ def _put_latencies(page: _Page, engine: Engine) -> None:
 
 
 def _put_storage(page: _Page, engine: Engine) -> None:
-    meters = engine.meters
-    with engine.lock:
-        sizes: Sequence[int] = [file.end for file in engine.journal.files.values()]
-        unwritten_bytes = engine.journal.unwritten_bytes
-    page.put("penstock_journal_bytes", sum(sizes))
+    meters, journal = engine.meters, journal_size(engine)
+    page.put("penstock_journal_bytes", journal.size_bytes)
     page.put("penstock_journal_limit_bytes", engine.config.max_unsettled_bytes)
-    page.put("penstock_journal_files", len(sizes))
-    page.put("penstock_journal_unwritten_bytes", unwritten_bytes)
+    page.put("penstock_journal_files", journal.files)
+    page.put("penstock_journal_unwritten_bytes", journal.unwritten_bytes)
     page.put("penstock_journal_commits_total", meters.commits)
     page.put("penstock_journal_refused_total", meters.refused_commits)
     page.put("penstock_journal_written_bytes_total", meters.written_bytes)

@@ -161,5 +161,5 @@ class LiveFigures:
         """Count what is leased and delayed, the less often the longer it takes."""
         if now_s >= self._count_again_s:
             started_s = perf_counter()
-            self._leased, self._delayed = leased_and_delayed(self._engine.lock, self._engine.deliveries.in_use)
+            self._leased, self._delayed = leased_and_delayed(self._engine)
             self._count_again_s = now_s + (perf_counter() - started_s) / _COUNTING_SHARE

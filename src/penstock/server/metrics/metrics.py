@@ -52,9 +52,7 @@ class Metrics(Collector):
         self.opened_s = engine.clock.wall_us() / 1_000_000 - engine.clock.monotonic_s() + engine.started_s
         self.scrape_s = 0.0
         self._rendering = threading.Lock()
-        with engine.lock:
-            topics = [topic for topic in engine.catalog.by_id.values() if topic.committed]
-            engine.meters.limit(config.metrics_topics_max, sorted(topics, key=lambda topic: topic.id))
+        engine.name_topics(config.metrics_topics_max)
 
     def start(self) -> None:
         """Begin to measure what nobody reports: how late the event loop is."""

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
-from penstock.log.partition_log import Log, first_offset
-from penstock.log.topics import Partition
+from penstock.log.partition_log import Log
 from penstock.model.batch import Batch
 from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, InvalidArgument, TopicNotFound
+from penstock.model.errors import InvalidArgument
 from penstock.protocol.consuming import Rows, rows_of
 from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
 from penstock.server.native.sizes import ROW_BYTES, fitting
 from penstock.shard.reading.log_reader import LogReader, as_rescheduled
+from penstock.views.logs import FoundLog, find_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,39 +33,29 @@ _OFFSET_BYTES = 9
 
 def read_page(broker: Broker, request: Read) -> Page:
     """The next part of what is asked for."""
-    engine = broker.engine
-    with engine.lock:
-        if engine.closed:
-            raise BrokerClosed("the broker is closed")
-        topic = engine.topic(request.topic)
-        if not 0 <= request.partition < len(topic.partitions):
-            last = len(topic.partitions) - 1
-            raise TopicNotFound(f"{request.topic} has no partition {request.partition}: it has 0 to {last}")
-        partition = topic.partitions[request.partition]
-        withdrawn = Offsets(partition.delivery_state().withdrawn) if request.replay else Offsets()
-        first_event = 0 if partition.events is None else first_offset(partition.events)
-        log = partition.events if request.form == "events" else partition.messages
-        end = 0 if log is None else log.committed_end
-    page = _read(engine, partition, request, withdrawn, first_event)
-    page.end = end
+    place = request.topic, request.partition
+    found = find_log(broker.engine, *place, events=request.form == "events", replay=request.replay)
+    page = _read(broker.engine, found, request)
+    page.end = found.end
     return page
 
 
-def _read(engine: Engine, partition: Partition, request: Read, withdrawn: Offsets, first_event: int) -> Page:
-    window = _window(request)
+def _read(engine: Engine, found: FoundLog, request: Read) -> Page:
+    window, log = _window(request), found.log
     if request.form == "events":
         if window.timed:
             raise InvalidArgument("events are read by their places, not by time")
-        if partition.events is None:
+        if log is None:
             return Page()
-        window.start = max(window.start, first_event)
-        return _events(LogReader(engine, partition.events), window, request.limit)
-    reader = LogReader(engine, partition.messages, request.include_deleted or request.replay)
+        window.start = max(window.start, found.first)
+        return _events(LogReader(engine, log), window, request.limit)
+    assert log is not None
+    reader = LogReader(engine, log, request.include_deleted or request.replay)
     if request.form == "arrow":
         return _arrow(reader, window)
     if request.form != "rows":
         raise InvalidArgument(f"{shown(request.form)} is not a form: give 'rows', 'arrow' or 'events'")
-    return _rows(reader, partition.messages, window, request.limit, withdrawn)
+    return _rows(reader, log, window, request.limit, found.withdrawn)
 
 
 def _window(request: Read) -> Window:

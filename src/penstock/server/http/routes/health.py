@@ -14,6 +14,7 @@ from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
 from penstock.shard.shard import Engine
 from penstock.version import __version__
+from penstock.views.info import journal_size
 
 
 class Check(msgspec.Struct):
@@ -59,8 +60,8 @@ Verbose = Annotated[
 def checks(engine: Engine) -> list[Check]:
     """Everything that publishing needs, looked at now; it may wait for the disk."""
     found = [_check("open", not engine.closed, "it takes requests", "the broker is closing")]
-    frozen = engine.journal.frozen is not None
-    found.append(_check("journal", not frozen, "it can be written", "a write or a sync has failed: restart the server"))
+    writable = engine.frozen is None
+    found.append(_check("journal", writable, "it can be written", "a write or a sync has failed: restart the server"))
     try:
         free_bytes = engine.storage.free_bytes()
     except OSError:
@@ -71,9 +72,7 @@ def checks(engine: Engine) -> list[Check]:
         if room and engine.meters.space.recent():
             room, ill = False, "it is full: something was refused for lack of space within the last seconds"
         found.append(_check("disk", room, "there is room", ill))
-    with engine.lock:
-        unsettled_bytes = sum(file.end for file in engine.journal.files.values())
-    settled = unsettled_bytes <= engine.config.max_unsettled_bytes
+    settled = journal_size(engine).size_bytes <= engine.config.max_unsettled_bytes
     found.append(_check("settling", settled, "it keeps up", "too much journal waits to be settled"))
     return found
 

@@ -14,7 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import PathParameter, QueryParameter
 
-from penstock.model.errors import LeaseLost, TopicExists
+from penstock.model.errors import LeaseLost, TopicExists, TopicNotFound
 from penstock.model.intake import check_message
 from penstock.model.message import Message
 from penstock.server.access.principal import Scope
@@ -124,15 +124,16 @@ async def list_items(
 
 def _is_there(engine: Engine, queue: str) -> bool:
     """Whether there is such a queue; raises if it is a topic with more than one partition."""
-    with engine.lock:
-        topic = engine.catalog.by_name.get(queue)
-        partitions = 0 if topic is None or topic.deleting else len(topic.partitions)
+    try:
+        partitions = engine.partition_count(queue)
+    except TopicNotFound:
+        return False
     if partitions > 1:
         raise HTTPException(
             status_code=409,
             detail=f"{queue} has {partitions} partitions, and a queue has one: use /v1/topics/{queue}, or another name",
         )
-    return partitions == 1
+    return True
 
 
 def _make(caller: Caller, queue: str) -> None:
