@@ -17,8 +17,9 @@ import penstock
 from penstock.embedded.broker import Broker
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import Message
-from penstock.server.otlp import changes, exporter, lives
+from penstock.server.otlp import exporter, lives
 from penstock.server.otlp.posting import Collector
+from penstock.views import changes
 from tests.server.harness import PATIENCE_S, Running, free_port, until
 from tests.server.otlp.harness import SAMPLED, TRACE, UNSAMPLED, Exporting, Receiver, attributes
 

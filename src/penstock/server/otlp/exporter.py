@@ -19,13 +19,13 @@ from typing import Protocol
 
 from penstock.log.partition_log import Log
 from penstock.model.errors import InvalidArgument
-from penstock.server.otlp.changes import Changes, Stretch
 from penstock.server.otlp.contexts import Contexts
 from penstock.server.otlp.lives import Lives
 from penstock.server.otlp.posting import Collector
 from penstock.server.otlp.spans import Span
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.shard import Engine
+from penstock.views.changes import Changes, Stretch
 
 _GATHER_S = 1.0
 _BATCH_SPANS = 1000
@@ -103,7 +103,7 @@ class TraceExporter:
             self._stopping.wait(_GATHER_S)
             self._export_news()
         try:
-            self._engine.journal.flush()  # what nobody waits for, such as leases given back by those who went
+            self._engine.flush()  # what nobody waits for, such as leases given back by those who went
         except Exception as error:  # noqa: BLE001 - the disk failed: what is known until now is sent
             _log.debug("the last events are not exported: %s", error)
         self._changes.unfollow()
@@ -112,8 +112,8 @@ class TraceExporter:
 
     def _export_news(self) -> None:
         news = self._changes.take()
-        if news.topics_changed:
-            self._lives.prune()
+        if news.deleted:
+            self._lives.prune(news.deleted)
         if news.passed_over:
             self._drop(news.passed_over, "more is happening than can be exported: a smaller otlp_percent would help")
         for stretch in news.stretches:

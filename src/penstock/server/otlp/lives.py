@@ -8,11 +8,12 @@ looked up in the log again when it is delivered: so nothing has to be remembered
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from penstock.log.partition_log import Log
+from penstock.log.topics import Topic
 from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.events import Event, EventKind
 from penstock.model.units import to_datetime
@@ -255,10 +256,9 @@ class Lives:
         messages = log.topic.partitions[log.partition].messages
         self._let_go([place for place in self._open if place.log is messages])
 
-    def prune(self) -> None:
+    def prune(self, deleted: Collection[Topic]) -> None:
         """Let go of the open deliveries of topics that were deleted."""
-        topics = self._engine.catalog.by_id
-        self._let_go([place for place in self._open if place.log.topic.id not in topics])
+        self._let_go([place for place in self._open if place.log.topic in deleted])
 
     @property
     def open(self) -> int:

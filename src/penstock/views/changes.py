@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.log.effects import Happened, Published, TopicChanged, TopicDeleted
+from penstock.log.effects import Happened, Published, TopicDeleted
 from penstock.log.partition_log import Log
+from penstock.log.topics import Topic
 from penstock.shard.shard import Engine
 
 _TIMES_MAX = 20_000
@@ -30,7 +31,8 @@ class News(NamedTuple):
     """Messages before events."""
     committed_us: dict[tuple[Log, int], int]
     """When blocks of messages were committed, by log and first offset; of some, where there are very many."""
-    topics_changed: bool
+    deleted: set[Topic]
+    """Topics that are not there any more."""
 
     @property
     def passed_over(self) -> int:
@@ -48,8 +50,7 @@ class Changes:
         self._listeners: tuple[tuple[type, Callable[[Any], None]], ...] = (
             (Published, self._published),
             (Happened, self._happened),
-            (TopicChanged, self._topic_changed),
-            (TopicDeleted, self._topic_changed),
+            (TopicDeleted, self._topic_deleted),
         )
         self._forget()
 
@@ -67,7 +68,7 @@ class Changes:
         """What is new; from the newest back, no more than is allowed."""
         self.noticed.clear()
         with self._engine.lock:
-            starts, times, topics_changed = self._starts, self._times, self._topics_changed
+            starts, times, deleted = self._starts, self._times, self._deleted
             self._forget()
             spans = [(log, start, log.committed_end) for log, start in starts.items()]
         spans.sort(key=lambda span: span[0].table, reverse=True)
@@ -76,12 +77,12 @@ class Changes:
         for log, start, end in spans:
             kept = end - start if total <= self._records_max else (end - start) * self._records_max // total
             stretches.append(Stretch(log, end - kept, end, end - kept - start))
-        return News(stretches, times, topics_changed)
+        return News(stretches, times, deleted)
 
     def _forget(self) -> None:
         self._starts: dict[Log, int] = {}
         self._times: dict[tuple[Log, int], int] = {}
-        self._topics_changed = False
+        self._deleted: set[Topic] = set()
 
     def _published(self, effect: Published) -> None:
         log, base = effect.partition.messages, effect.record.base
@@ -94,12 +95,12 @@ class Changes:
         if effect.partition.events is not None and not effect.topic.reserved:
             self._begins(effect.partition.events, effect.base)
 
-    def _topic_changed(self, _: TopicChanged | TopicDeleted) -> None:
-        self._topics_changed = True
+    def _topic_deleted(self, effect: TopicDeleted) -> None:
+        self._deleted.add(effect.topic)
         self.noticed.set()
 
     def _begins(self, log: Log, base: int) -> None:
-        """Note where it begins; under the state lock, while publishers wait: this must be quick, and never fail."""
+        """Note where it begins, while publishers wait: this must be quick, and never fail."""
         self._starts.setdefault(log, base)
         if not self.noticed.is_set():
             self.noticed.set()

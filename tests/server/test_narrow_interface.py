@@ -1,0 +1,48 @@
+"""Ports and awaited faces ask the shard questions and have it do things; its insides are its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+SOURCE = Path(penstock.__file__).parent
+PACKAGES = ("server", "aio")
+INSIDES = {
+    *("core", "lock", "upkeep_lock", "state", "catalog", "topic", "topics", "folding", "journal", "deliveries"),
+    *("publishing", "schedules", "checkpoints", "log_events", "append_internal"),
+}
+"""What an engine has for the other parts of its shard, and for views."""
+
+
+def reaches(source: str) -> Iterator[str]:
+    """The insides of an engine that a module uses."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in INSIDES:
+            name = ast.unparse(node.value).rpartition(".")[2]
+            if name.strip("_") in ("engine", "shard"):
+                yield f"{name}.{node.attr}, line {node.lineno}"
+
+
+def test_no_port_takes_the_state_lock_or_touches_what_is_inside_the_shard() -> None:
+    files = [file for package in PACKAGES for file in (SOURCE / package).rglob("*.py")]
+    assert len(files) > 80
+    found = {f"{file.relative_to(SOURCE)}: {use}" for file in files for use in reaches(file.read_text())}
+    assert found == set(), "give the shard, or views, a question or an operation for it"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("with engine.lock: pass", ["engine.lock, line 1"]),
+        ("self._engine.journal.flush()", ["_engine.journal, line 1"]),
+        ("x = broker.engine.deliveries", ["engine.deliveries, line 1"]),
+        ("engine.flush(); engine.frozen; self.lock; path.state", []),
+    ],
+)
+def test_what_counts_as_reaching_inside(source: str, found: list[str]) -> None:
+    assert list(reaches(source)) == found
