@@ -106,7 +106,7 @@ def test_they_go_to_another_topic_as_copies(spark: SparkSession, server: Served,
 def test_Q8_a_redrive_whose_answer_is_lost_moves_each_letter_once_when_run_again(
     spark: SparkSession, server: Served, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.client.administration._REDRIVEN_AT_ONCE", 4)
+    monkeypatch.setattr("penstock.client.sync_administration._REDRIVEN_AT_ONCE", 4)
     client = server.client
     die(server, "t", 20)
     letters = client.dead_letters("t")
