@@ -14,8 +14,8 @@ BARE = "bare pwrite + fdatasync"
 
 def journal_bytes(broker: Broker) -> bytes:
     """Everything that is in the journal of a broker."""
-    with broker.engine.lock:
-        files = [(file.handle, file.end) for file in broker.engine.journal.files.values()]
+    with broker.shard.lock:
+        files = [(file.handle, file.end) for file in broker.shard.journal.files.values()]
     return b"".join(handle.read(0, end) for handle, end in files)
 
 
@@ -40,7 +40,7 @@ def bare_commits(path: Path, data: bytes, commits: int) -> list[float]:
 
 def bare_beside(broker: Broker, path: Path) -> list[float]:
     """Write and sync what a broker wrote since it made its topic, in groups of the same size."""
-    return bare_commits(path, journal_bytes(broker), broker.engine.journal.commits - 1)
+    return bare_commits(path, journal_bytes(broker), broker.shard.journal.commits - 1)
 
 
 def bare_read(directory: Path) -> float:

@@ -85,7 +85,7 @@ def _taken(broker: Broker) -> Answer:
     """Resident bytes, and open descriptors beside those of the journal's files."""
     gc.collect()
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"resident": resident, "descriptors": len(os.listdir("/proc/self/fd")) - len(broker.engine.journal.files)}
+    return {"resident": resident, "descriptors": len(os.listdir("/proc/self/fd")) - len(broker.shard.journal.files)}
 
 
 _JOBS: dict[str, Callable[..., tuple[Broker, Answer]]] = {

@@ -15,7 +15,7 @@ from xdist.workermanage import WorkerController
 
 import penstock
 from penstock.model.config import BrokerConfig
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.state_lock import StateLock
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.spark.class_data import java_options
@@ -96,10 +96,10 @@ def broker(tmp_path: Path) -> Iterator[penstock.Broker]:
 
 
 @pytest.fixture
-def engine_on(clock: VirtualClock) -> Callable[..., Engine]:
-    """Opens an engine with no threads: the test does every step itself."""
+def shard_on(clock: VirtualClock) -> Callable[..., Shard]:
+    """Opens a shard with no threads: the test does every step itself."""
 
-    def start(storage: MemoryStorage | FaultyStorage, **options: Any) -> Engine:
-        return Engine(storage, BrokerConfig.parse({"min_free_bytes": 0, **options}), clock)
+    def start(storage: MemoryStorage | FaultyStorage, **options: Any) -> Shard:
+        return Shard(storage, BrokerConfig.parse({"min_free_bytes": 0, **options}), clock)
 
     return start

@@ -15,7 +15,7 @@ from penstock.log.topics import Topic
 from penstock.shard.checkpoint_files import COPIES
 from penstock.shard.recovery import recover
 from penstock.shard.schedules import read_schedules
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.storage.interface import Buffer
 from penstock.testing import FaultyStorage, MemoryStorage
 from penstock.testing.memory import MemoryFile
@@ -42,34 +42,34 @@ class LookedAt(MemoryStorage):
         return _LookedAt(super().open(name).content)
 
 
-def assert_folded(engine: Engine) -> None:
+def assert_folded(shard: Shard) -> None:
     """Fold checkpoint and journal anew: it is the state of the broker, and contradicts itself nowhere."""
-    storage = engine.storage
+    storage = shard.storage
     assert isinstance(storage, MemoryStorage)
-    invariants.check(engine.state)
-    if engine.journal.frozen is not None or (isinstance(storage, FaultyStorage) and storage.crashed):
+    invariants.check(shard.state)
+    if shard.journal.frozen is not None or (isinstance(storage, FaultyStorage) and storage.crashed):
         return  # nobody can know what is on the disk, until it is opened again
-    now_us = engine.clock.wall_us()
-    told, held = told_by(_folded(engine, storage), now_us), told_by(engine.state, now_us)
+    now_us = shard.clock.wall_us()
+    told, held = told_by(_folded(shard, storage), now_us), told_by(shard.state, now_us)
     assert told.keys() == held.keys()
     for name, said in told.items():
         assert said == held[name], f"F1: {name} is another one when it is folded anew"
-    assert engine.state.schedules is not None
-    read = load_schedules(State(engine.config), read_schedules(engine.core))
-    assert read.known == engine.state.schedules.known, "F1: schedules"
+    assert shard.state.schedules is not None
+    read = load_schedules(State(shard.config), read_schedules(shard.core))
+    assert read.known == shard.state.schedules.known, "F1: schedules"
 
 
-_known: WeakKeyDictionary[Engine, tuple[tuple[int, ...], State]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Shard, tuple[tuple[int, ...], State]] = WeakKeyDictionary()
 
 
-def _folded(engine: Engine, storage: MemoryStorage) -> State:
+def _folded(shard: Shard, storage: MemoryStorage) -> State:
     """The state on disk; folded once for as long as nothing was written."""
-    written = (engine.journal.commits, *(crc32(storage.contents.get(name, b"")) for name in COPIES))
-    if engine not in _known or _known[engine][0] != written:
-        found = recover(LookedAt(storage), engine.config, engine.clock).state
+    written = (shard.journal.commits, *(crc32(storage.contents.get(name, b"")) for name in COPIES))
+    if shard not in _known or _known[shard][0] != written:
+        found = recover(LookedAt(storage), shard.config, shard.clock).state
         invariants.check(found)
-        _known[engine] = (written, found)
-    return _known[engine][1]
+        _known[shard] = (written, found)
+    return _known[shard][1]
 
 
 def told_by(state: State, now_us: int) -> dict[str, object]:

@@ -17,10 +17,10 @@ def test_tasks_that_publish_at_once_share_commits(tmp_path: Path) -> None:
     async def main() -> None:
         async with penstock.aio.open(tmp_path) as broker:
             await broker.publish("t", "first")
-            before = broker._broker.engine.journal.commits
+            before = broker._broker.shard.journal.commits
             ids = await asyncio.gather(*(broker.publish("t", f"{n}") for n in range(200)))
             assert sorted(identity.offset for identity in ids) == list(range(1, 201))
-            assert broker._broker.engine.journal.commits - before < 20
+            assert broker._broker.shard.journal.commits - before < 20
             assert len([message async for message in broker.read("t")]) == 201
 
     asyncio.run(main())

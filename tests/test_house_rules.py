@@ -262,7 +262,7 @@ def test_F1_nothing_but_the_log_writes_the_state_of_the_log() -> None:
 def test_F1_a_write_to_the_state_of_the_log_is_found() -> None:
     source = """
 log.committed_end, other = 1, 2
-engine.state.files_to_delete += ["a"]
+shard.state.files_to_delete += ["a"]
 del catalog.by_id[3]
 log.segments.append(info)
 partition.messages.skip(5)
@@ -272,7 +272,7 @@ print(log.committed_end)
 """
     assert state_writes(ast.parse(source)) == {
         "log.committed_end",
-        "engine.state.files_to_delete",
+        "shard.state.files_to_delete",
         "catalog.by_id",
         "log.segments",
         "partition.messages.skip()",

@@ -31,7 +31,7 @@ def run(bench: Bench) -> list[Row]:
                 acks.append(perf_counter() - start)
             info = broker.group("orders", "g")
             check_count("messages acked", info.acked, count - count // EVERY)
-            progress = broker.engine.topic("orders").partitions[0].delivery_state().groups["g"]
+            progress = broker.shard.topic("orders").partitions[0].delivery_state().groups["g"]
             state = len(msgspec.msgpack.encode(progress.state()))
         broker.settle()
         traces = [_trace(broker, count * part // 100 + 1) for part in range(5, 100, 5)]

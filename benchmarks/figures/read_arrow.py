@@ -30,7 +30,7 @@ def run(bench: Bench) -> list[Row]:
         journal = [_arrow(broker, count) for _ in rounds]
         journal_objects = [_objects(broker, few) for _ in rounds]
         broker.settle()
-        check_count("messages settled", broker.engine.topic("orders").partitions[0].messages.settled_end, count)
+        check_count("messages settled", broker.shard.topic("orders").partitions[0].messages.settled_end, count)
         check_topic(broker, "orders", count)
         segments = sorted((path / "topics/orders/messages/0").glob("*.parquet"))
         _parquet(segments, count)  # the first call imports much

@@ -97,8 +97,8 @@ def _sampled(broker: Broker) -> Iterator[_Samples]:
 
     def sample() -> None:
         while not over.wait(_EVERY_S):
-            with broker.engine.lock:
-                waiting = sum(file.end for file in broker.engine.journal.files.values())
+            with broker.shard.lock:
+                waiting = sum(file.end for file in broker.shard.journal.files.values())
             samples.append((round(perf_counter() - start, 3), waiting))
 
     thread = threading.Thread(target=sample)

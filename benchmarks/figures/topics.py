@@ -40,8 +40,8 @@ def _rates(bench: Bench, count: int) -> tuple[float, float]:
 def _rate(bench: Bench, names: list[str], batches: int) -> float:
     with bench.scratch() as path, penstock.open(path, **SETTLING_OFF) as broker:
         for name in names:
-            commit = broker.engine.create_topic(name, {})
-        broker.engine.journal.wait(commit)
+            commit = broker.shard.create_topic(name, {})
+        broker.shard.journal.wait(commit)
         seconds = pipelined(broker, names, range(batches), SIZE)
         check_count("messages in all topics", count_of(broker), batches * SIZE)
     return batches * SIZE / seconds

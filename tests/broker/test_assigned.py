@@ -22,10 +22,10 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
 def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
     """Let time pass, and have what it changes written down."""
     clock.advance(seconds)
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    bury(broker.shard)
+    broker.shard.journal.flush()
 
 
 def publish(broker: penstock.Broker, each: int = 1) -> None:
@@ -156,8 +156,8 @@ def test_those_who_wait_are_alive(broker: penstock.Broker, clock: VirtualClock) 
     one = join(broker, "one")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.receive, 10, wait=20)
-        with broker.engine.lock:
-            desk = broker.engine.deliveries.in_use.groups(broker.engine.topic("t"))["g"]
+        with broker.shard.lock:
+            desk = broker.shard.deliveries.in_use.groups(broker.shard.topic("t"))["g"]
         while not desk.waiters:
             pass
         pass_time(broker, clock, 60)

@@ -14,12 +14,12 @@ import penstock
 import penstock.aio
 from penstock.model.events import EventKind
 from penstock.shard.operations.groups import checkpoint_group, show_group
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from penstock.views.snapshot import Snapshot
 from tests.server.harness import Running
 
-EngineOn = Callable[..., Engine]
+ShardOn = Callable[..., Shard]
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_what_has_not_moved_is_not_written(broker: penstock.Broker) -> None:
     for same in ({0: 4}, {0: 4, 1: 0}, {}):
         broker.checkpoint_group("t", "spark", same)
     assert events_of(broker) == made
-    commits = broker.engine.journal.commits
+    commits = broker.shard.journal.commits
     broker.checkpoint_group("t", "spark", {0: 4, 1: 3})
     assert events_of(broker) == [*made, (EventKind.SOUGHT, 3)]
     broker.checkpoint_group("t", "spark", {0: 6, 1: 6})
-    assert broker.engine.journal.commits == commits + 2, "all partitions move in one commit"
+    assert broker.shard.journal.commits == commits + 2, "all partitions move in one commit"
 
 
 def test_nothing_is_made_ready_for_a_group_that_nobody_consumes(broker: penstock.Broker) -> None:
@@ -100,8 +100,8 @@ def test_nothing_is_made_ready_for_a_group_that_nobody_consumes(broker: penstock
     broker.checkpoint_group("t", "spark", {0: 5})
     assert seen(broker) == (15, (5, 0))
     broker.groups()
-    in_use = broker.engine.deliveries.in_use
-    assert in_use.of(broker.engine.topic("t")) is None
+    in_use = broker.shard.deliveries.in_use
+    assert in_use.of(broker.shard.topic("t")) is None
     assert in_use._indexes == {}
 
 
@@ -115,7 +115,7 @@ def test_consumers_of_another_group_do_not_notice(broker: penstock.Broker) -> No
         assert broker.group("t", "workers").lag == 0
         assert broker.group("t", "workers").kind == "consumers"
         assert seen(broker) == (18, (1, 1))
-        assert "spark" not in broker.engine.deliveries.attach("t").desks
+        assert "spark" not in broker.shard.deliveries.attach("t").desks
 
 
 def test_a_group_is_for_consumers_or_for_a_reader_and_never_for_both(broker: penstock.Broker) -> None:
@@ -187,9 +187,9 @@ def test_a_position_below_what_retention_kept_is_allowed(broker: penstock.Broker
     broker.checkpoint_group("t", "spark", {0: 4, 1: 12})
     assert seen(broker) == (5 + 3, (10, 12))
     assert broker.group("t", "spark").lost == 6
-    commits = broker.engine.journal.commits
+    commits = broker.shard.journal.commits
     broker.checkpoint_group("t", "spark", {0: 4, 1: 12})
-    assert broker.engine.journal.commits == commits
+    assert broker.shard.journal.commits == commits
     broker.checkpoint_group("t", "late", {})
     assert seen(broker, "late") == (10, (10, 10)), "the others begin with the first offset that is kept"
 
@@ -204,28 +204,28 @@ def test_S6_what_retention_takes_from_a_reader_is_lost_and_no_lag(broker: pensto
     assert broker.group("t", "spark").lost == 6 + 2
 
 
-def test_S6_the_lag_survives_a_restart_with_and_without_a_checkpoint(engine_on: EngineOn) -> None:
+def test_S6_the_lag_survives_a_restart_with_and_without_a_checkpoint(shard_on: ShardOn) -> None:
     storage = FaultyStorage(0)
-    engine = engine_on(storage, topic_defaults={"partitions": 2})
-    _, commit = engine.publish_many("t", [penstock.Message(b"v", partition=n % 2) for n in range(20)])
+    shard = shard_on(storage, topic_defaults={"partitions": 2})
+    _, commit = shard.publish_many("t", [penstock.Message(b"v", partition=n % 2) for n in range(20)])
     assert commit is not None
-    engine.journal.wait(commit)
-    checkpoint_group(engine, "t", "spark", {0: 3})
-    engine.checkpoint()
-    checkpoint_group(engine, "t", "spark", {1: 7})
-    checkpoint_group(engine, "t", "other", {0: 10, 1: 10})
-    info = show_group(engine, "t", "spark")
+    shard.journal.wait(commit)
+    checkpoint_group(shard, "t", "spark", {0: 3})
+    shard.checkpoint()
+    checkpoint_group(shard, "t", "spark", {1: 7})
+    checkpoint_group(shard, "t", "other", {0: 10, 1: 10})
+    info = show_group(shard, "t", "spark")
     assert (info.lag, info.positions) == (10, (3, 7))
     storage = storage.crash()
     for _ in range(2):
-        engine = engine_on(storage)
-        assert show_group(engine, "t", "spark") == info
-        assert show_group(engine, "t", "other").lag == 0
-        checkpoint_group(engine, "t", "spark", {0: 3, 1: 7})
+        shard = shard_on(storage)
+        assert show_group(shard, "t", "spark") == info
+        assert show_group(shard, "t", "other").lag == 0
+        checkpoint_group(shard, "t", "spark", {0: 3, 1: 7})
         with contextlib.suppress(penstock.GroupInUse):
-            engine.deliveries.open_group("t", "spark")
+            shard.deliveries.open_group("t", "spark")
             pytest.fail("its kind was forgotten")
-        engine.close()
+        shard.close()
 
 
 def test_many_reports_are_settled_and_go_with_retention_and_are_in_no_trace(
@@ -237,7 +237,7 @@ def test_many_reports_are_settled_and_go_with_retention_and_are_in_no_trace(
         if second % 100 == 0:
             broker.settle()
     broker.settle()
-    events = broker.engine.topic("t").partitions[0].events
+    events = broker.shard.topic("t").partitions[0].events
     assert events is not None
     assert (len(events), sum(segment.rows for segment in events.segments)) == (0, 500)
     assert len(events_of(broker)) == 1000

@@ -28,7 +28,7 @@ ALLOWED = {
     ("model/clock.py", "time.monotonic"): "the machine's own clock",
     ("model/clock.py", "time.sleep"): "the machine's own clock",
     ("model/clock.py", "os.urandom"): "the machine's own randomness",
-    ("shard/upkeep/background.py", "_flush_wanted.wait"): "a thread, which an engine in a simulation does not have",
+    ("shard/upkeep/background.py", "_flush_wanted.wait"): "a thread, which a shard in a simulation does not have",
     ("shard/upkeep/background.py", "_settle_wanted.wait"): "a thread, as above",
     ("shard/upkeep/background.py", "_alarm.wait"): "a thread, as above",
     (
@@ -80,7 +80,7 @@ def test_nothing_but_the_clock_knows_the_time_sleeps_or_draws_at_random() -> Non
     files = [file for package in PACKAGES for file in (SOURCE / package).rglob("*.py")]
     assert len(files) > 100
     found = {(file.relative_to(SOURCE).as_posix(), use) for file in files for use in uses(file.read_text())}
-    assert found - ALLOWED.keys() == set(), "ask engine.clock instead: it can be simulated"
+    assert found - ALLOWED.keys() == set(), "ask shard.clock instead: it can be simulated"
     assert ALLOWED.keys() - found == set(), "this is not there any more: take it off the list"
 
 

@@ -18,12 +18,12 @@ from penstock.model.message import Message
 from penstock.shard.checking import check_directory, repair_directory
 from penstock.shard.operations.burying import bury
 from penstock.shard.operations.dead_letters import list_dead_letters
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.storage import FileStorage
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
-EngineOn = Callable[..., Engine]
+ShardOn = Callable[..., Shard]
 
 EVERYTHING: dict[str, object] = {
     "retention_age": "1h",
@@ -50,33 +50,33 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
         yield opened
 
 
-def configure(engine: Engine, **options: object) -> None:
-    commit = engine.configure_topic("t", options)
+def configure(shard: Shard, **options: object) -> None:
+    commit = shard.configure_topic("t", options)
     assert commit is not None
-    engine.journal.wait(commit)
+    shard.journal.wait(commit)
 
 
-def create(engine: Engine, **options: object) -> None:
-    engine.journal.wait(engine.create_topic("t", options))
+def create(shard: Shard, **options: object) -> None:
+    shard.journal.wait(shard.create_topic("t", options))
 
 
-def config_of(engine: Engine) -> TopicConfig:
-    return engine.topic("t").config
+def config_of(shard: Shard) -> TopicConfig:
+    return shard.topic("t").config
 
 
-def publish(engine: Engine, value: str, topic: str = "t") -> None:
-    _, commit = engine.publish(topic, Message(value))
+def publish(shard: Shard, value: str, topic: str = "t") -> None:
+    _, commit = shard.publish(topic, Message(value))
     assert commit is not None
-    engine.journal.wait(commit)
+    shard.journal.wait(commit)
 
 
 def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
     """Let time pass, and have what it changes written down."""
     clock.advance(seconds)
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    bury(broker.shard)
+    broker.shard.journal.flush()
 
 
 # It is durable.
@@ -96,40 +96,40 @@ def test_every_option_that_can_be_changed_survives_a_restart(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("upkeep", ["nothing", "checkpoint", "settle"])
-def test_L1_a_change_that_was_acknowledged_survives_a_power_cut(engine_on: EngineOn, upkeep: str) -> None:
+def test_L1_a_change_that_was_acknowledged_survives_a_power_cut(shard_on: ShardOn, upkeep: str) -> None:
     for seed in range(20):
         storage = FaultyStorage(seed)
-        engine = engine_on(storage)
-        create(engine, partitions=2)
-        publish(engine, "x")
-        configure(engine, **EVERYTHING)
+        shard = shard_on(storage)
+        create(shard, partitions=2)
+        publish(shard, "x")
+        configure(shard, **EVERYTHING)
         if upkeep == "checkpoint":
-            engine.checkpoint()
+            shard.checkpoint()
         elif upkeep == "settle":
-            Settler(engine).settle(everything=True)
-        configure(engine, visibility_timeout=seed + 100)
-        wanted = config_of(engine)
+            Settler(shard).settle(everything=True)
+        configure(shard, visibility_timeout=seed + 100)
+        wanted = config_of(shard)
         assert wanted.visibility_timeout == seed + 100
         survivor = storage.crash()
-        again = engine_on(survivor)
+        again = shard_on(survivor)
         assert config_of(again) == wanted
-        assert config_of(engine_on(survivor.crash())) == wanted  # recovering twice gives the same
+        assert config_of(shard_on(survivor.crash())) == wanted  # recovering twice gives the same
 
 
-def test_a_power_cut_in_the_middle_leaves_the_old_options_or_the_new_ones(engine_on: EngineOn) -> None:
+def test_a_power_cut_in_the_middle_leaves_the_old_options_or_the_new_ones(shard_on: ShardOn) -> None:
     found = set()
     for step in range(3):
         for seed in range(20):
             storage = FaultyStorage(seed)
-            engine = engine_on(storage)
-            create(engine)
+            shard = shard_on(storage)
+            create(shard)
             storage.cut_power_after(step)
             acknowledged = True
             try:
-                configure(engine, max_deliveries=9, visibility_timeout=9)
+                configure(shard, max_deliveries=9, visibility_timeout=9)
             except StorageFailed:
                 acknowledged = False
-            config = config_of(engine_on(storage.crash()))
+            config = config_of(shard_on(storage.crash()))
             assert (config.max_deliveries, config.visibility_timeout) in [(3, 30), (9, 9)]
             assert config.max_deliveries == 9 or not acknowledged
             found.add((acknowledged, config.max_deliveries))
@@ -146,64 +146,64 @@ def test_a_topic_that_is_made_again_does_not_inherit_them(tmp_path: Path) -> Non
         assert broker.topics()[0].config.max_deliveries == 3
 
 
-def test_changes_that_share_a_commit_all_hold_and_the_last_one_wins(engine_on: EngineOn) -> None:
+def test_changes_that_share_a_commit_all_hold_and_the_last_one_wins(shard_on: ShardOn) -> None:
     storage = FaultyStorage()
-    engine = engine_on(storage)
-    create(engine)
+    shard = shard_on(storage)
+    create(shard)
     for options in ({"max_deliveries": 5}, {"visibility_timeout": 5}, {"max_deliveries": 6}):
-        engine.configure_topic("t", options)
-    assert config_of(engine).max_deliveries == 3
-    engine.journal.flush()
-    assert (config_of(engine).max_deliveries, config_of(engine).visibility_timeout) == (6, 5)
-    assert engine.topic("t").changes == []
-    again = engine_on(storage.crash())
+        shard.configure_topic("t", options)
+    assert config_of(shard).max_deliveries == 3
+    shard.journal.flush()
+    assert (config_of(shard).max_deliveries, config_of(shard).visibility_timeout) == (6, 5)
+    assert shard.topic("t").changes == []
+    again = shard_on(storage.crash())
     assert (config_of(again).max_deliveries, config_of(again).visibility_timeout) == (6, 5)
 
 
 def test_what_changes_nothing_is_not_written(broker: penstock.Broker) -> None:
     created = broker.create_topic("t", partitions=2, visibility_timeout=5)
-    commits = broker.engine.journal.commits
+    commits = broker.shard.journal.commits
     assert broker.configure_topic("t") == created
     assert broker.configure_topic("t", partitions=2, order="lane", visibility_timeout="5s") == created
-    assert broker.engine.journal.commits == commits
+    assert broker.shard.journal.commits == commits
 
 
 # A disk that refuses.
 
 
-def test_R3_on_a_full_disk_the_old_options_stay_and_a_change_works_once_there_is_room(engine_on: EngineOn) -> None:
+def test_R3_on_a_full_disk_the_old_options_stay_and_a_change_works_once_there_is_room(shard_on: ShardOn) -> None:
     storage = FaultyStorage()
-    engine = engine_on(storage)
-    create(engine, max_deliveries=2)
-    publish(engine, "x")
-    consumer = Consumer(engine, "t", "g")
-    before = config_of(engine)
+    shard = shard_on(storage)
+    create(shard, max_deliveries=2)
+    publish(shard, "x")
+    consumer = Consumer(shard, "t", "g")
+    before = config_of(shard)
     storage.fail("write", errno.ENOSPC)
-    engine.configure_topic("t", {"visibility_timeout": 5})
+    shard.configure_topic("t", {"visibility_timeout": 5})
     with pytest.raises(DiskFull):
-        configure(engine, max_deliveries=1)
-    assert config_of(engine) == before
-    assert engine.topic("t").changes == []
+        configure(shard, max_deliveries=1)
+    assert config_of(shard) == before
+    assert shard.topic("t").changes == []
     (message,) = consumer.receive()
     message.fail("not yet", delay=0)
     assert len(consumer.receive()) == 1  # by the old options: it may fail twice
-    configure(engine, max_deliveries=7)
-    assert config_of(engine) == before.changed({"max_deliveries": 7})
-    assert config_of(engine_on(storage.crash())) == before.changed({"max_deliveries": 7})
+    configure(shard, max_deliveries=7)
+    assert config_of(shard) == before.changed({"max_deliveries": 7})
+    assert config_of(shard_on(storage.crash())) == before.changed({"max_deliveries": 7})
 
 
 def test_R3_retention_can_be_made_shorter_when_publishing_is_refused_for_lack_of_space(
-    engine_on: EngineOn, clock: VirtualClock
+    shard_on: ShardOn, clock: VirtualClock
 ) -> None:
     storage = FaultyStorage()
-    engine = engine_on(storage, min_free_bytes="10MiB")
-    create(engine)
+    shard = shard_on(storage, min_free_bytes="10MiB")
+    create(shard)
     storage.capacity_bytes = 8 << 20
     clock.advance(1)
     with pytest.raises(DiskFull, match="min_free_bytes"):
-        engine.publish("t", Message("x"))
-    configure(engine, retention_age="1h")
-    assert config_of(engine).retention_age == 3600
+        shard.publish("t", Message("x"))
+    configure(shard, retention_age="1h")
+    assert config_of(shard).retention_age == 3600
 
 
 # Everybody follows.
@@ -232,8 +232,8 @@ def test_a_consumer_at_work_follows_retries_and_the_limit_of_failures(
         consumer.receive()[0].fail("no")
     broker.configure_topic("t", max_deliveries=5)
     consumer.receive()[0].fail("no")
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    bury(broker.shard)
+    broker.shard.journal.flush()
     assert [letter.failures for letter in broker.dead_letters("t")] == [5]
     assert consumer.receive() == []
 
@@ -278,7 +278,7 @@ def test_what_lapses_follows_to_the_dead_letters(broker: penstock.Broker, clock:
     broker.consumer("t", "g")
     broker.configure_topic("t", dead_letter_lapsed=True)
     pass_time(broker, clock, 11)
-    assert [letter.value for letter in list_dead_letters(broker.engine, "t")] == [b"x"]
+    assert [letter.value for letter in list_dead_letters(broker.shard, "t")] == [b"x"]
 
 
 def test_publishers_follow_backlog_delay_and_dedupe_window(broker: penstock.Broker, clock: VirtualClock) -> None:
@@ -371,15 +371,15 @@ def test_topics_that_are_not_there_or_not_ones_own_are_refused(broker: penstock.
         broker.schedule("s", "* * * * *", "t", "x")
 
 
-def test_a_topic_that_is_being_deleted_and_a_closed_broker_refuse(engine_on: EngineOn) -> None:
-    engine = engine_on(MemoryStorage())
-    create(engine)
-    engine.delete_topic("t")
+def test_a_topic_that_is_being_deleted_and_a_closed_broker_refuse(shard_on: ShardOn) -> None:
+    shard = shard_on(MemoryStorage())
+    create(shard)
+    shard.delete_topic("t")
     with pytest.raises(penstock.TopicNotFound, match="is being deleted"):
-        engine.configure_topic("t", {"max_deliveries": 1})
-    engine.close()
+        shard.configure_topic("t", {"max_deliveries": 1})
+    shard.close()
     with pytest.raises(penstock.BrokerClosed):
-        engine.configure_topic("t", {"max_deliveries": 1})
+        shard.configure_topic("t", {"max_deliveries": 1})
 
 
 # Checking and repairing.
@@ -395,39 +395,39 @@ def test_a_check_understands_changes(tmp_path: Path) -> None:
     assert (report.topics, report.partitions, report.messages) == (1, 2, 1)
 
 
-def rot_at(storage: FaultyStorage, engine_on: EngineOn, position: int) -> tuple[list[str], Engine]:
+def rot_at(storage: FaultyStorage, shard_on: ShardOn, position: int) -> tuple[list[str], Shard]:
     """Let a group of the journal rot and repair it; what was lost, and the broker that opens then."""
     storage.flip_bit(file_name(1), position + 100)
     survivor = storage.crash()
     found = check_directory(survivor)
     repair_directory(survivor, found, datetime(2026, 1, 2, tzinfo=UTC))
-    return [run for problem in found.problems for run in problem.affected], engine_on(survivor)
+    return [run for problem in found.problems for run in problem.affected], shard_on(survivor)
 
 
-def test_a_repair_that_loses_a_change_keeps_the_options_before(engine_on: EngineOn) -> None:
+def test_a_repair_that_loses_a_change_keeps_the_options_before(shard_on: ShardOn) -> None:
     storage = FaultyStorage()
-    engine = engine_on(storage)
-    create(engine, max_deliveries=5)
-    position = engine.journal.position()[1]
-    configure(engine, max_deliveries=6)
-    publish(engine, "x")
-    affected, again = rot_at(storage, engine_on, position)
+    shard = shard_on(storage)
+    create(shard, max_deliveries=5)
+    position = shard.journal.position()[1]
+    configure(shard, max_deliveries=6)
+    publish(shard, "x")
+    affected, again = rot_at(storage, shard_on, position)
     assert affected == ["the creation, a change or the deletion of t"]
     assert config_of(again).max_deliveries == 5
 
 
 @pytest.mark.parametrize("published_before", [False, True])
-def test_a_repair_that_loses_the_creation_goes_on_with_the_change(engine_on: EngineOn, published_before: bool) -> None:
+def test_a_repair_that_loses_the_creation_goes_on_with_the_change(shard_on: ShardOn, published_before: bool) -> None:
     storage = FaultyStorage()
-    engine = engine_on(storage)
-    publish(engine, "other", topic="other")
-    position = engine.journal.position()[1]
-    create(engine, partitions=3)
+    shard = shard_on(storage)
+    publish(shard, "other", topic="other")
+    position = shard.journal.position()[1]
+    create(shard, partitions=3)
     if published_before:
-        publish(engine, "x")
-    configure(engine, max_deliveries=6)
-    publish(engine, "y")
-    _, again = rot_at(storage, engine_on, position)
+        publish(shard, "x")
+    configure(shard, max_deliveries=6)
+    publish(shard, "y")
+    _, again = rot_at(storage, shard_on, position)
     name = "recovered-2" if published_before else "t"
     assert sorted(again.catalog.by_name) == sorted(["other", name])
     topic = again.topic(name)

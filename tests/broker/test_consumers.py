@@ -32,8 +32,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def wait_for_a_waiter(broker: penstock.Broker, topic: str, group: str = "g", count: int = 1) -> None:
     """Until so many receivers wait: an event would have to be in the code under test."""
     while True:
-        with broker.engine.lock:
-            delivery = broker.engine.deliveries.in_use.of(broker.engine.topic(topic))
+        with broker.shard.lock:
+            delivery = broker.shard.deliveries.in_use.of(broker.shard.topic(topic))
             if delivery is not None and len(delivery.desks[group].waiters) >= count:
                 return
         threading.Event().wait(0.001)

@@ -61,7 +61,7 @@ def test_Q7_a_dead_letter_is_the_whole_message_with_its_lineage(broker: penstock
 def test_Q6_one_that_dies_while_others_are_buried_has_its_last_delivery_in_its_letter(
     broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, dying = broker.engine.journal, broker.engine.deliveries.dying
+    journal, dying = broker.shard.journal, broker.shard.deliveries.dying
     broker.publish_many("t", ["first", "second"])
     consumer = broker.consumer("t", "g")
     first, second = consumer.receive(2)
@@ -307,7 +307,7 @@ def test_thousands_may_die_at_once(broker: penstock.Broker) -> None:
 def test_letters_that_cannot_be_written_are_tried_again(
     broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = broker.engine.append_internal, []
+    real, calls = broker.shard.append_internal, []
 
     def refuse_once(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -315,11 +315,11 @@ def test_letters_that_cannot_be_written_are_tried_again(
             raise penstock.Overloaded("not now")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(broker.engine, "append_internal", refuse_once)
+    monkeypatch.setattr(broker.shard, "append_internal", refuse_once)
     with pytest.raises(penstock.Overloaded):
         kill(broker, 1200)
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    bury(broker.shard)
+    broker.shard.journal.flush()
     info = broker.group("t", "g")
     assert (info.ready, info.leased, info.dead) == (500, 0, 700)
 
@@ -415,7 +415,7 @@ def test_only_what_cannot_be_read_is_buried_empty(clock: VirtualClock) -> None:
         with broker.consumer("t", "g") as consumer:
             messages = consumer.receive(6)
             rot(storage, ".journal", b"block 1 message 0")
-            broker.engine.deliveries.contents = contents.Contents(broker.engine.core)
+            broker.shard.deliveries.contents = contents.Contents(broker.shard.core)
             consumer.kill(messages, "no")
         letters = {letter.origin.offset: letter.value for letter in broker.dead_letters("t")}
         assert letters == {n: b"" if n in (2, 3) else f"block {n // 2} message {n % 2}".encode() for n in range(6)}
@@ -450,7 +450,7 @@ def test_what_could_not_be_read_for_its_burial_comes_again(
     broker.publish_many("t", ["a", "b"])
     with broker.consumer("t", "g") as consumer:
         messages = consumer.receive(2)
-        monkeypatch.setattr(broker.engine.deliveries.contents, "rows", fail)
+        monkeypatch.setattr(broker.shard.deliveries.contents, "rows", fail)
         with pytest.raises(OSError, match="does not answer"):
             consumer.kill(messages, "no")
         monkeypatch.undo()
@@ -465,14 +465,14 @@ def test_large_messages_are_buried_and_copied_in_several_commits(
 ) -> None:
     monkeypatch.setattr(burying, "BYTES_AT_ONCE", 10_000)
     monkeypatch.setattr(module, "BYTES_AT_ONCE", 10_000)
-    real, sizes = broker.engine.journal._write, []
+    real, sizes = broker.shard.journal._write, []
 
     def write(group: Any, encoded: Any) -> Any:
         sizes.append(sum(len(part) for parts in encoded for part in parts))
         return real(group, encoded)
 
     broker.publish_many("t", [bytes([n]) * 4000 for n in range(20)])
-    monkeypatch.setattr(broker.engine.journal, "_write", write)
+    monkeypatch.setattr(broker.shard.journal, "_write", write)
     with broker.consumer("t", "g") as consumer:
         consumer.kill(consumer.receive(20), "no")
     assert [letter.value[0] for letter in broker.dead_letters("t")] == list(range(20))

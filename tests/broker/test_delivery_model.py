@@ -27,7 +27,7 @@ from penstock.shard.operations.dead_letters import list_dead_letters, purge, red
 from penstock.shard.operations.delays import cancel_delayed, reschedule_delayed
 from penstock.shard.operations.groups import group_info, seek_group, show_group, standing_of
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
@@ -107,22 +107,22 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.consumers: dict[tuple[str, str, int], Consumer] = {}
         self.open()
         for name, options in TOPICS.items():
-            self.engine.journal.wait(self.engine.create_topic(name, dict(options)))
+            self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
             for group in GROUPS:
                 self.consumer(name, group, 0)
                 for partition in range(int(str(options["partitions"]))):
                     self.starts[name, group, partition] = 0
 
     def open(self) -> None:
-        self.engine = Engine(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
-        self.settler = Settler(self.engine)
+        self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
+        self.settler = Settler(self.shard)
         self.consumers.clear()
 
     def consumer(self, topic: str, group: str, number: int) -> Consumer:
         found = self.consumers.get((topic, group, number))
         if found is None:
             found = self.consumers[topic, group, number] = Consumer(
-                self.engine, topic, group, visibility_timeout=20 if number else None, max_in_flight=6
+                self.shard, topic, group, visibility_timeout=20 if number else None, max_in_flight=6
             )
         return found
 
@@ -134,7 +134,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         return (message.topic, message.lease.owner.group, message.partition, message.offset)
 
     def progress(self, topic: str, group: str, partition: int) -> Progress:
-        return self.engine.topic(topic).partitions[partition].delivery_state().groups[group]
+        return self.shard.topic(topic).partitions[partition].delivery_state().groups[group]
 
     # What can go wrong.
 
@@ -178,10 +178,10 @@ class DeliveryMachine(RuleBasedStateMachine):
                 for message in messages:
                     if commit.failed:
                         self.fate(message).settled_by.discard(message.lease.id)
-                        self.fate(message).open = self.engine.journal.frozen is not None
+                        self.fate(message).open = self.shard.journal.frozen is not None
                     else:
                         self.fate(message).acked = True
-        if self.engine.journal.latest_commit() is None and self.engine.journal.frozen is None:
+        if self.shard.journal.latest_commit() is None and self.shard.journal.frozen is None:
             for fate in self.fates.values():
                 if not fate.refused:
                     fate.durable = fate.seen
@@ -210,9 +210,9 @@ class DeliveryMachine(RuleBasedStateMachine):
             Message(b"v", key=key, priority=lane, delay=delay or None, expires_in=life)
             for key, lane, delay, life in entries
         ]
-        ids, commit = self.engine.publish_many(topic, messages)
+        ids, commit = self.shard.publish_many(topic, messages)
         assert commit is not None
-        end, _ = self.attempt(fault, lambda: self.engine.journal.wait(commit))
+        end, _ = self.attempt(fault, lambda: self.shard.journal.wait(commit))
         if end != "refused":
             for identity, (_, _, delay, life) in zip(ids, entries, strict=True):
                 self.sent[identity] = Sent(
@@ -223,9 +223,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.after(fault)
 
     def publish_some(self, topic: str) -> None:
-        ids, commit = self.engine.publish_many(topic, [Message(b"v", key=key) for key in (None, b"a", b"b", b"a")])
+        ids, commit = self.shard.publish_many(topic, [Message(b"v", key=key) for key in (None, b"a", b"b", b"a")])
         assert commit is not None
-        self.engine.journal.wait(commit)
+        self.shard.journal.wait(commit)
         for identity in ids:
             self.sent[identity] = Sent({self.clock.wall_us()}, None)
 
@@ -402,7 +402,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         now_us = self.clock.wall_us()
         lapsed = sent.expires_us is not None and sent.expires_us <= now_us
         never_comes = bool(sent.cancelled) or (min(sent.dues_us) > now_us and not lapsed)
-        end, _ = self.attempt(fault, lambda: answers.append(cancel_delayed(self.engine, identity)))
+        end, _ = self.attempt(fault, lambda: answers.append(cancel_delayed(self.shard, identity)))
         if end == "done":
             if sent.cancelled is not None and len(sent.dues_us) == 1:
                 assert answers == [never_comes], f"T4: {identity}"
@@ -422,7 +422,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         answers: list[object] = []
         end, _ = self.attempt(
             fault,
-            lambda: answers.append(reschedule_delayed(self.engine, some[number % len(some)], delay, None)),
+            lambda: answers.append(reschedule_delayed(self.shard, some[number % len(some)], delay, None)),
         )
         if end == "done" and answers[0] is not None:
             sent.dues_us = {due_us}
@@ -438,9 +438,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def seek(self, topic: str, group: str, to: str | int, dying: bool, fault: str | int | None) -> None:
         if dying:  # leases run out, and what dies of it is not buried yet
             self.clock.advance(31)
-            with self.engine.lock:
-                self.engine.keep_time()
-        logs = [partition.messages for partition in self.engine.topic(topic).partitions]
+            with self.shard.lock:
+                self.shard.keep_time()
+        logs = [partition.messages for partition in self.shard.topic(topic).partitions]
         bounds = [(first_offset(log), log.committed_end) for log in logs]
         if isinstance(to, int):
             to = min([max([to, *(first for first, _ in bounds)]), *(end for _, end in bounds)])
@@ -448,7 +448,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 return
         targets = [first if to == "earliest" else end if to == "latest" else int(to) for first, end in bounds]
         moves = self.moves(topic, group)
-        end, _ = self.attempt(fault, lambda: seek_group(self.engine, topic, group, to, None))
+        end, _ = self.attempt(fault, lambda: seek_group(self.shard, topic, group, to, None))
         self.look_at_commits()  # of acks from before it
         for place, fate in self.fates.items():
             if place[:2] == (topic, group):
@@ -467,7 +467,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.purged = {place for place in self.purged if place[:2] != (topic, group)}
             self.orphans |= {
                 letter.id
-                for letter in list_dead_letters(self.engine, topic)
+                for letter in list_dead_letters(self.shard, topic)
                 if (letter.origin.topic, letter.group) == (topic, group)
             }
         if isinstance(fault, int):
@@ -477,9 +477,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def moves(self, topic: str, group: str) -> int:
         return sum(
             event.kind == EventKind.SOUGHT and event.group == group
-            for partition in self.engine.topic(topic).partitions
+            for partition in self.shard.topic(topic).partitions
             if partition.events is not None
-            for event in LogReader(self.engine, partition.events).events(Window())
+            for event in LogReader(self.shard, partition.events).events(Window())
         )
 
     @rule(topic=topics, group=groups, fault=faults)
@@ -491,12 +491,12 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.settle_some(None, (consumer, some), lambda c, ms: c.kill(ms, "never"), set_killed)
         chosen = {
             letter.id: (topic, group, letter.origin.partition, letter.origin.offset)
-            for letter in list_dead_letters(self.engine, topic)
+            for letter in list_dead_letters(self.shard, topic)
             if letter.group == group and letter.id not in self.orphans and letter.origin in self.sent
         }
 
         def run() -> None:
-            report = redrive(self.engine, topic, lambda letter: letter.id in chosen, None, None, dry_run=False)
+            report = redrive(self.shard, topic, lambda letter: letter.id in chosen, None, None, dry_run=False)
             assert (report.selected, report.redriven, report.copied, report.skipped) == (len(chosen),) * 2 + (0, 0)
 
         end, _ = self.attempt(fault, run)
@@ -511,13 +511,13 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, fault=faults)
     def purge(self, topic: str, fault: str | int | None) -> None:
-        letters = list(list_dead_letters(self.engine, topic))
+        letters = list(list_dead_letters(self.shard, topic))
         places = {(topic, o.group, o.origin.partition, o.origin.offset) for o in letters if o.id not in self.orphans}
-        end, _ = self.attempt(fault, lambda: purge(self.engine, topic, None))
+        end, _ = self.attempt(fault, lambda: purge(self.shard, topic, None))
         if isinstance(fault, int):
             self.reopen_after_crash()
         known = {letter.id for letter in letters}  # others may have come meanwhile
-        left = [letter for letter in list_dead_letters(self.engine, topic) if letter.id in known]
+        left = [letter for letter in list_dead_letters(self.shard, topic) if letter.id in known]
         assert not left if end == "done" else len(left) in (0, len(letters))
         if letters and not left:
             self.purged |= places
@@ -537,15 +537,15 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.after(fault)
 
     def look_at_the_clock(self) -> None:
-        with self.engine.lock:
-            self.engine.keep_time()
-        if self.engine.deliveries.dying:
-            bury(self.engine)
-        self.engine.journal.flush()
+        with self.shard.lock:
+            self.shard.keep_time()
+        if self.shard.deliveries.dying:
+            bury(self.shard)
+        self.shard.journal.flush()
 
     @rule(fault=faults)
     def flush(self, fault: str | int | None) -> None:
-        self.attempt(fault, self.engine.journal.flush)
+        self.attempt(fault, self.shard.journal.flush)
         self.after(fault)
 
     @rule(everything=st.booleans(), cut=st.sampled_from([*[None] * 20, *range(0, 40, 3)]))
@@ -555,14 +555,14 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @rule(cut=st.sampled_from([*[None] * 12, *range(0, 12, 2)]))
     def checkpoint(self, cut: int | None) -> None:
-        self.attempt(cut, self.engine.checkpoint)
+        self.attempt(cut, self.shard.checkpoint)
         self.after(cut)
 
     @rule(cut=st.sampled_from([*[None] * 12, *range(0, 12, 2)]))
     def retain(self, cut: int | None) -> None:
         now_us, now_s = self.clock.wall_us(), self.clock.monotonic_s()
         leased = {place for place, fate in self.fates.items() if fate.lease is not None and fate.deadline_s > now_s}
-        self.attempt(cut, lambda: retain(self.engine))
+        self.attempt(cut, lambda: retain(self.shard))
         if cut is not None:
             self.reopen_after_crash()
         there = self.stored()
@@ -581,7 +581,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @rule(cut=st.sampled_from([None, None, None, 0, 2, 5, 8]))
     def restart(self, cut: int | None) -> None:
-        end, _ = self.attempt(cut, self.engine.close)
+        end, _ = self.attempt(cut, self.shard.close)
         self.look_at_commits()
         if cut is not None:
             self.crash()
@@ -616,10 +616,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         for topic in TOPICS:
             for group in GROUPS:
                 self.consumer(topic, group, 0)
-            with self.engine.lock:  # what fell due meanwhile does so now, as it does before anybody is told numbers
-                delivery = self.engine.deliveries.in_use.of(self.engine.topic(topic))
+            with self.shard.lock:  # what fell due meanwhile does so now, as it does before anybody is told numbers
+                delivery = self.shard.deliveries.in_use.of(self.shard.topic(topic))
                 assert delivery is not None
-                delivery.tick(self.engine.deliveries.now())
+                delivery.tick(self.shard.deliveries.now())
 
     def check_after_crash(self) -> None:
         there = self.stored()
@@ -639,7 +639,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def durable_state(self) -> dict[tuple[str, int], bytes]:
         return {
             (topic.name, number): msgspec.msgpack.encode(partition.state.state())
-            for topic in self.engine.catalog.by_name.values()
+            for topic in self.shard.catalog.by_name.values()
             for number, partition in enumerate(topic.partitions)
             if partition.state is not None
         }
@@ -648,17 +648,17 @@ class DeliveryMachine(RuleBasedStateMachine):
         return {
             message.id
             for name in TOPICS
-            for partition in self.engine.topic(name).partitions
-            for message in LogReader(self.engine, partition.messages).messages(Window())
+            for partition in self.shard.topic(name).partitions
+            for message in LogReader(self.shard, partition.messages).messages(Window())
         }
 
     # What must hold.
 
     def infos(self) -> list[GroupInfo]:
         found: list[GroupInfo] = []
-        with self.engine.lock:
-            for topic in self.engine.catalog.by_name.values():
-                for name, desk in self.engine.deliveries.in_use.groups(topic).items():
+        with self.shard.lock:
+            for topic in self.shard.catalog.by_name.values():
+                for name, desk in self.shard.deliveries.in_use.groups(topic).items():
                     info = group_info(topic, name, standing_of(topic, name, desk), desk)
                     ready = sum(claims.ready() for claims in desk.group.claims)
                     assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
@@ -667,12 +667,12 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:
-        if hasattr(self, "engine"):
-            assert_folded(self.engine)
+        if hasattr(self, "shard"):
+            assert_folded(self.shard)
 
     @invariant()
     def Q1_nothing_is_lost_or_counted_twice(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "shard"):
             return
         for info in self.infos():
             parts = (
@@ -681,8 +681,8 @@ class DeliveryMachine(RuleBasedStateMachine):
             )  # fmt: skip
             assert min(parts) >= 0, f"Q1: {info}"
             assert info.published == sum(parts), f"Q1: {info}"
-            logs = [partition.messages for partition in self.engine.topic(info.topic).partitions]
-            if self.engine.journal.latest_commit() is None and not self.engine.deliveries.dying:
+            logs = [partition.messages for partition in self.shard.topic(info.topic).partitions]
+            if self.shard.journal.latest_commit() is None and not self.shard.deliveries.dying:
                 owner = (info.topic, info.name)
                 held = sum(fate.lease is not None for place, fate in self.fates.items() if place[:2] == owner)
                 assert info.leased <= held, f"Q1: {info.leased - held} are held by nobody"
@@ -691,18 +691,18 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def Q7_a_dead_message_is_in_the_dead_letters_once_and_nowhere_else(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "shard"):
             return
         for topic in TOPICS:
             letters = Counter(
                 (topic, letter.group, letter.origin.partition, letter.origin.offset)
-                for letter in list_dead_letters(self.engine, topic)
+                for letter in list_dead_letters(self.shard, topic)
                 if letter.id not in self.orphans and letter.origin in self.sent
             )
             dead = {
                 (topic, group, number, offset)
                 for group in GROUPS
-                for number in range(len(self.engine.topic(topic).partitions))
+                for number in range(len(self.shard.topic(topic).partitions))
                 for offset in self.progress(topic, group, number).dead
             }
             assert set(letters.values()) <= {1}, "Q7: somebody is dead twice"
@@ -710,7 +710,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_confirmed_is_so(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "shard"):
             return
         for place, fate in self.fates.items():
             if MessageId(place[0], *place[2:]) in self.sent:
@@ -721,7 +721,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When the faults stop, everything that is not done comes again, and then nothing is left (Q2)."""
-        if not hasattr(self, "engine") or self.engine.journal.frozen is not None:
+        if not hasattr(self, "shard") or self.shard.journal.frozen is not None:
             return
         self.restore_consumers()
         for _ in range(40):
@@ -737,7 +737,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.look_at_the_clock()
         for topic in TOPICS:
             for group in GROUPS:
-                info = show_group(self.engine, topic, group)
+                info = show_group(self.shard, topic, group)
                 assert info.lag == 0, f"Q2: {info}"
                 for identity, sent in self.sent.items():
                     place = (topic, group, identity.partition, identity.offset)

@@ -16,7 +16,7 @@ from penstock.model.errors import Overloaded
 from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
@@ -50,8 +50,8 @@ class Life:
     def __init__(self, storage: FaultyStorage) -> None:
         self.refusals = 0
         self.published: list[bytes] = []
-        self.engine = Engine(storage, _CONFIG, VirtualClock())
-        self.settler = Settler(self.engine)
+        self.shard = Shard(storage, _CONFIG, VirtualClock())
+        self.settler = Settler(self.shard)
 
     def again(self, work: Callable[[], Result]) -> Result:
         try:
@@ -62,7 +62,7 @@ class Life:
 
     def live(self) -> None:
         options = {"retention_bytes": 1, "archive": "archive"}
-        self.again(lambda: self.engine.journal.wait(self.engine.create_topic("t", options)))
+        self.again(lambda: self.shard.journal.wait(self.shard.create_topic("t", options)))
         for number in range(6):
             self.publish(b"first %d" % number)
         self.again(lambda: self.settler.settle(everything=True))
@@ -71,35 +71,35 @@ class Life:
             self.publish(b"second %d" % number)
         assert self.again(self.values) == self.published
         self.again(lambda: self.settler.settle(everything=True))
-        self.again(lambda: retain(self.engine))
+        self.again(lambda: retain(self.shard))
         assert self.again(self.values) == self.published
         for number in range(6):
             self.publish(b"third %d" % number)
-        assert self.engine.journal.frozen is None
+        assert self.shard.journal.frozen is None
 
     def publish(self, word: bytes) -> None:
         def work() -> None:
-            _, commit = self.engine.publish("t", Message(word + bytes(1500)))
+            _, commit = self.shard.publish("t", Message(word + bytes(1500)))
             assert commit is not None
-            self.engine.journal.wait(commit)
+            self.shard.journal.wait(commit)
 
         self.again(work)
         self.published.append(word)
 
     def stage(self, name: str) -> None:
-        stages = self.engine.stages
+        stages = self.shard.stages
         for number in range(3):
             self.again(partial(stages.stage_many, name, "t", [b"staged %d" % number]))
             stages._close_handle(stages._stages[name])  # as if many others had been used since
         assert self.again(lambda: stages.seal_stage(name)) == 3
-        self.again(lambda: self.engine.staging.publish_staged([name], "producer", 0))
+        self.again(lambda: self.shard.staging.publish_staged([name], "producer", 0))
         self.published += [b"staged %d" % number for number in range(3)]
 
     def values(self) -> list[bytes]:
-        log = self.engine.topic("t").partitions[0].messages
+        log = self.shard.topic("t").partitions[0].messages
         return [
             message.value.rstrip(b"\0")
-            for message in LogReader(self.engine, log, include_deleted=True).messages(Window())
+            for message in LogReader(self.shard, log, include_deleted=True).messages(Window())
         ]
 
 
@@ -127,7 +127,7 @@ def test_a_broker_that_has_no_descriptor_for_its_last_checkpoint_is_closed_all_t
     life = Life(storage)
     life.live()
     storage.nth = nth
-    life.engine.close()
+    life.shard.close()
     assert not storage.is_yet_to_come
     again = Life(storage)
     assert again.values() == life.published

@@ -23,10 +23,10 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
 def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
     """Let time pass, and have what it changes written down."""
     clock.advance(seconds)
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    bury(broker.shard)
+    broker.shard.journal.flush()
 
 
 def mixed(count: int, seed: int = 7) -> list[penstock.Message]:

@@ -21,11 +21,11 @@ from penstock.model.stored import Place
 from penstock.segments import writer
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage
 
-EngineOn = Callable[..., Engine]
+ShardOn = Callable[..., Shard]
 
 BATCHES = [
     ([Message(b"v")], 0, 128),
@@ -42,8 +42,8 @@ BATCHES = [
 ]
 
 
-def log_of(engine: Engine) -> Log:
-    return engine.topic("t").partitions[0].messages
+def log_of(shard: Shard) -> Log:
+    return shard.topic("t").partitions[0].messages
 
 
 def known(log: Log) -> list[tuple[int, int, int]]:
@@ -52,60 +52,60 @@ def known(log: Log) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("singly", [False, True], ids=["batches", "one by one"])
 def test_the_index_knows_the_columns_and_the_priority_of_every_block_live_and_recovered(
-    singly: bool, engine_on: EngineOn
+    singly: bool, shard_on: ShardOn
 ) -> None:
     storage = MemoryStorage()
-    engine = engine_on(storage)
+    shard = shard_on(storage)
     for messages, _, _ in BATCHES:
         if singly:
             for message in messages:
-                engine.publish("t", message)
+                shard.publish("t", message)
         else:
-            engine.publish_many("t", list(messages))
-        engine.journal.flush()
+            shard.publish_many("t", list(messages))
+        shard.journal.flush()
     expected = [(len(messages), flags, priority) for messages, flags, priority in BATCHES]
-    assert known(log_of(engine)) == expected
-    engine.close()
-    assert known(log_of(engine_on(storage))) == expected
+    assert known(log_of(shard)) == expected
+    shard.close()
+    assert known(log_of(shard_on(storage))) == expected
 
 
-def test_blocks_that_are_carried_on_keep_what_is_known_of_them(engine_on: EngineOn) -> None:
+def test_blocks_that_are_carried_on_keep_what_is_known_of_them(shard_on: ShardOn) -> None:
     storage = MemoryStorage()
-    engine = engine_on(storage, journal_file_bytes=4096, segment_min_bytes=2000)
-    engine.publish_many("t", [Message(b"v", priority=9, expires_in=60), Message(b"w", priority=9)])
-    engine.journal.flush()
-    happened(engine, [Event(EventKind.ACKED, 1, 40, 3)])
+    shard = shard_on(storage, journal_file_bytes=4096, segment_min_bytes=2000)
+    shard.publish_many("t", [Message(b"v", priority=9, expires_in=60), Message(b"w", priority=9)])
+    shard.journal.flush()
+    happened(shard, [Event(EventKind.ACKED, 1, 40, 3)])
     for _ in range(4):
-        engine.publish_many("large", [b"x" * 1500] * 2)
-        engine.journal.flush()
-    settler = Settler(engine)
+        shard.publish_many("large", [b"x" * 1500] * 2)
+        shard.journal.flush()
+    settler = Settler(shard)
     settler.settle()
     assert settler.blocks_carried >= 2
-    assert known(log_of(engine)) == [(2, EXPIRES, 9)]
-    assert spans(engine) == [(40, 42)]
-    engine = reopened(engine, storage, engine_on)
-    assert known(log_of(engine)) == [(2, EXPIRES, 9)]
-    assert spans(engine) == [(40, 42)]
+    assert known(log_of(shard)) == [(2, EXPIRES, 9)]
+    assert spans(shard) == [(40, 42)]
+    shard = reopened(shard, storage, shard_on)
+    assert known(log_of(shard)) == [(2, EXPIRES, 9)]
+    assert spans(shard) == [(40, 42)]
 
 
-def spans(engine: Engine) -> list[tuple[int, int]]:
-    log = engine.topic("t").partitions[0].events
+def spans(shard: Shard) -> list[tuple[int, int]]:
+    log = shard.topic("t").partitions[0].events
     assert log is not None
     return [(block.low, block.high) for block in log.blocks()]
 
 
-def reopened(engine: Engine, storage: MemoryStorage, engine_on: EngineOn) -> Engine:
-    engine.close()
-    return engine_on(storage)
+def reopened(shard: Shard, storage: MemoryStorage, shard_on: ShardOn) -> Shard:
+    shard.close()
+    return shard_on(storage)
 
 
 # Spans.
 
 
-def happened(engine: Engine, events: list[Event]) -> None:
-    with engine.lock:
-        commit = engine.log_events(engine.topic("t"), [(0, event) for event in events])
-    engine.journal.wait(commit)
+def happened(shard: Shard, events: list[Event]) -> None:
+    with shard.lock:
+        commit = shard.log_events(shard.topic("t"), [(0, event) for event in events])
+    shard.journal.wait(commit)
 
 
 def add(log: Log, usage: Usage, block: BlockRef) -> None:
@@ -184,79 +184,79 @@ def test_the_events_about_a_message_are_those_of_a_scan_that_speak_of_it(steps: 
     config = BrokerConfig.parse({"min_free_bytes": 0})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "ROW_GROUP_ROWS", 2)
-        engine = Engine(storage, config)
-        engine.publish_many("t", [b"v"])
-        happened(engine, [run(0, 1)])
+        shard = Shard(storage, config)
+        shard.publish_many("t", [b"v"])
+        happened(shard, [run(0, 1)])
         every = [run(0, 1)]
         for step in steps:
             if step == "settle":
-                Settler(engine).settle(everything=True)
+                Settler(shard).settle(everything=True)
             elif step == "restart":
-                engine.close()
-                engine = Engine(storage, config)
+                shard.close()
+                shard = Shard(storage, config)
             else:
                 assert isinstance(step, list)
-                happened(engine, step)
+                happened(shard, step)
                 every += step
-        log = engine.topic("t").partitions[0].events
+        log = shard.topic("t").partitions[0].events
         assert log is not None
-        reader = LogReader(engine, log)
+        reader = LogReader(shard, log)
         assert list(reader.events(Window())) == every
         for offset in range(46):
             assert list(reader.events_about(offset)) == [event for event in every if event.speaks_of(offset)]
-        engine.close()
+        shard.close()
 
 
 def test_the_events_about_a_message_are_found_without_reading_the_others(
-    engine_on: EngineOn, monkeypatch: pytest.MonkeyPatch
+    shard_on: ShardOn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 10)
-    engine = engine_on(MemoryStorage())
-    engine.publish_many("t", [b"v"])
+    shard = shard_on(MemoryStorage())
+    shard.publish_many("t", [b"v"])
     for start in (0, 1000):
-        happened(engine, [run(start + place, 1) for place in range(100)])
-        Settler(engine).settle(everything=True)
+        happened(shard, [run(start + place, 1) for place in range(100)])
+        Settler(shard).settle(everything=True)
     for offset in range(2000, 2050):
-        happened(engine, [run(offset, 1)])
-    log = engine.topic("t").partitions[0].events
+        happened(shard, [run(offset, 1)])
+    log = shard.topic("t").partitions[0].events
     assert log is not None
     assert [(segment.low, segment.high) for segment in log.segments] == [(0, 99), (1000, 1099)]
     reads: list[int] = []
-    read_body = engine.journal.read_body
+    read_body = shard.journal.read_body
 
     def counted(file: JournalFile, position: int, length: int, crc: int) -> bytes:
         reads.append(position)
         return read_body(file, position, length, crc)
 
-    monkeypatch.setattr(engine.journal, "read_body", counted)
-    begun = LogReader(engine, log).events_about(2040)
+    monkeypatch.setattr(shard.journal, "read_body", counted)
+    begun = LogReader(shard, log).events_about(2040)
     for offset, row_groups, blocks in [(1055, 1, 0), (2030, 0, 1), (500, 0, 0)]:
         reads.clear()
-        reader = LogReader(engine, log)
+        reader = LogReader(shard, log)
         assert list(reader.events_about(offset)) == ([run(offset, 1)] if row_groups or blocks else [])
         assert (reader.row_groups_read, len(reads)) == (row_groups, blocks)
-    Settler(engine).settle(everything=True)  # a reader that began before goes on without a seam
+    Settler(shard).settle(everything=True)  # a reader that began before goes on without a seam
     assert list(begun) == [run(2040, 1)]
-    assert all(file._pins == 0 for file in engine.journal.files.values())
+    assert all(file._pins == 0 for file in shard.journal.files.values())
 
 
-def test_events_of_delivery_leave_segments_alone_also_in_recovery(engine_on: EngineOn) -> None:
+def test_events_of_delivery_leave_segments_alone_also_in_recovery(shard_on: ShardOn) -> None:
     storage = FaultyStorage(0)
-    engine = engine_on(storage)
-    engine.publish_many("t", [b"v"] * 3)
-    Settler(engine).settle(everything=True)
-    assert len(log_of(engine).segments) == 1
-    happened(engine, [Event(kind, 1, 0, 3) for kind in EventKind if kind not in ("archived", "removed")])
-    recovered = engine_on(storage.crash())
+    shard = shard_on(storage)
+    shard.publish_many("t", [b"v"] * 3)
+    Settler(shard).settle(everything=True)
+    assert len(log_of(shard).segments) == 1
+    happened(shard, [Event(kind, 1, 0, 3) for kind in EventKind if kind not in ("archived", "removed")])
+    recovered = shard_on(storage.crash())
     assert len(log_of(recovered).segments) == 1
     assert len(list(LogReader(recovered, log_of(recovered)).messages(Window()))) == 3
 
 
-def test_an_array_of_spans_is_kept_for_events_only(engine_on: EngineOn) -> None:
-    engine = engine_on(MemoryStorage())
-    engine.publish_many("t", [b"v"])
-    happened(engine, [run(5, 2), scattered({1, 9})])
-    partition = engine.topic("t").partitions[0]
+def test_an_array_of_spans_is_kept_for_events_only(shard_on: ShardOn) -> None:
+    shard = shard_on(MemoryStorage())
+    shard.publish_many("t", [b"v"])
+    happened(shard, [run(5, 2), scattered({1, 9})])
+    partition = shard.topic("t").partitions[0]
     assert partition.events is not None
     assert partition.messages._spans is None
     assert partition.events._spans == array("Q", span_of([run(5, 2), scattered({1, 9})])) == array("Q", [1, 9])

@@ -16,7 +16,7 @@ from penstock.model.message import Message, MessageId, StoredMessage
 from penstock.model.names import parse_priority
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
@@ -74,11 +74,11 @@ class LogMachine(RuleBasedStateMachine):
         self.dedupe: dict[tuple[str, str], tuple[MessageId, int]] = {}
         self.open()
         for name, options in TOPICS.items():
-            self.engine.journal.wait(self.engine.create_topic(name, dict(options)))
+            self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
 
     def open(self) -> None:
-        self.engine = Engine(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
-        self.settler = Settler(self.engine)
+        self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
+        self.settler = Settler(self.shard)
 
     def value(self, size: int) -> bytes:
         self.counter += 1
@@ -97,7 +97,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def settle_unit(self, unit: Unit) -> None:
         if unit.commit is not None:
-            self.engine.journal.wait(unit.commit)
+            self.shard.journal.wait(unit.commit)
         for sent in unit.sent:
             assert self.acknowledged.get(sent.id, sent) == sent, "one offset, one value"
             self.acknowledged[sent.id] = sent
@@ -112,13 +112,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(topic=topics, key=keys, size=st.integers(0, 300), delay_s=st.sampled_from([0, 0, 0, 60, 5000]))
     def publish_one(self, topic: str, key: bytes | None, size: int, delay_s: int) -> None:
         message = self.message(key, size, delay_s)
-        identity, commit = self.engine.publish(topic, message)
+        identity, commit = self.shard.publish(topic, message)
         self.waiting.append(Unit([self.sent(identity, message)], commit))
 
     @rule(topic=topics, entries=st.lists(st.tuples(keys, st.integers(0, 100)), min_size=1, max_size=12))
     def publish_batch(self, topic: str, entries: list[tuple[bytes | None, int]]) -> None:
         messages = [self.message(key, size, 0) for key, size in entries]
-        ids, commit = self.engine.publish_many(topic, messages)
+        ids, commit = self.shard.publish_many(topic, messages)
         assert len(ids) == len(messages)
         self.waiting.append(Unit([self.sent(*pair) for pair in zip(ids, messages, strict=True)], commit))
 
@@ -126,15 +126,15 @@ class LogMachine(RuleBasedStateMachine):
     def publish_twice_with_the_same_sequence(self, topic: str, count: int) -> None:
         self.sequence += 1
         messages = [self.message(None, 10, 0) for _ in range(count)]
-        ids, commit = self.engine.publish_many(topic, messages, "producer", self.sequence)
+        ids, commit = self.shard.publish_many(topic, messages, "producer", self.sequence)
         self.waiting.append(Unit([self.sent(*pair) for pair in zip(ids, messages, strict=True)], commit))
-        assert list(self.engine.publish_many(topic, messages, "producer", self.sequence)[0]) == list(ids)
+        assert list(self.shard.publish_many(topic, messages, "producer", self.sequence)[0]) == list(ids)
 
     @rule(topic=st.sampled_from(["plain", "wide"]), name=st.sampled_from("abc"))
     def publish_with_a_dedupe_id(self, topic: str, name: str) -> None:
         self.flush_waiting()
         message = Message(self.value(5), dedupe_id=name)
-        identity, commit = self.engine.publish(topic, message)
+        identity, commit = self.shard.publish(topic, message)
         known = self.dedupe.get((topic, name))
         if known is not None and known[1] + 300_000_000 > self.clock.wall_us():
             assert identity == known[0], "L7: the same id inside the window, the same offset"
@@ -150,10 +150,10 @@ class LogMachine(RuleBasedStateMachine):
     def publish_to_a_full_disk(self, topic: str, size: int, crash_after: bool) -> None:
         self.flush_waiting()
         self.storage.fail("write", errno.ENOSPC)
-        _, commit = self.engine.publish(topic, Message(self.value(size)))
+        _, commit = self.shard.publish(topic, Message(self.value(size)))
         assert commit is not None
         try:
-            self.engine.journal.wait(commit)
+            self.shard.journal.wait(commit)
         except DiskFull:
             pass
         else:
@@ -174,7 +174,7 @@ class LogMachine(RuleBasedStateMachine):
     def retain(self) -> None:
         self.flush_waiting()
         self.note_what_may_go()
-        retain(self.engine)
+        retain(self.shard)
 
     def note_what_may_go(self) -> None:
         now_us = self.clock.wall_us()
@@ -201,7 +201,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.flush_waiting()
-        self.engine.close()
+        self.shard.close()
         self.open()
 
     @rule()
@@ -229,13 +229,13 @@ class LogMachine(RuleBasedStateMachine):
         self.storage.cut_power_after(operations)
         try:
             if what == "flush":
-                self.engine.journal.flush()
+                self.shard.journal.flush()
             elif what == "settle":
                 self.settler.settle(everything=True)
             elif what == "retain":
-                retain(self.engine)
+                retain(self.shard)
             else:
-                self.engine.close()
+                self.shard.close()
         except (OSError, StorageFailed):
             pass  # the power went
         for unit in list(self.waiting):
@@ -248,7 +248,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def fill_a_journal_file(self) -> None:
         messages = [Message(self.value(400)) for _ in range(9)]
-        ids, commit = self.engine.publish_many("plain", messages)
+        ids, commit = self.shard.publish_many("plain", messages)
         self.settle_unit(Unit([self.sent(*pair) for pair in zip(ids, messages, strict=True)], commit))
 
     # Reading.
@@ -256,19 +256,19 @@ class LogMachine(RuleBasedStateMachine):
     def everything(self, **window: int) -> list[StoredMessage]:
         return [
             message
-            for topic in self.engine.catalog.by_name.values()
+            for topic in self.shard.catalog.by_name.values()
             for partition in topic.partitions
-            for message in LogReader(self.engine, partition.messages, topic.name == "kept").messages(Window(**window))
+            for message in LogReader(self.shard, partition.messages, topic.name == "kept").messages(Window(**window))
         ]
 
     @invariant()
     def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:
-        if hasattr(self, "engine"):
-            assert_folded(self.engine)
+        if hasattr(self, "shard"):
+            assert_folded(self.shard)
 
     @invariant()
     def everything_acknowledged_is_read_once_and_in_order(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "shard"):
             return
         stored = self.everything()
         places = [(message.topic, message.partition, message.offset) for message in stored]
@@ -294,18 +294,18 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, partition=st.integers(0, 2), start=st.integers(0, 60), length=st.integers(0, 40))
     def read_a_window_of_offsets(self, topic: str, partition: int, start: int, length: int) -> None:
-        partitions = self.engine.topic(topic).partitions
+        partitions = self.shard.topic(topic).partitions
         log = partitions[partition % len(partitions)].messages
-        reader = LogReader(self.engine, log)
+        reader = LogReader(self.shard, log)
         whole = list(reader.messages(Window()))
         part = list(reader.messages(Window(start, start + length)))
         assert part == [message for message in whole if start <= message.offset < start + length]
 
     @rule(topic=topics, partition=st.integers(0, 2), data=st.data())
     def read_a_window_of_time(self, topic: str, partition: int, data: st.DataObject) -> None:
-        partitions = self.engine.topic(topic).partitions
+        partitions = self.shard.topic(topic).partitions
         log = partitions[partition % len(partitions)].messages
-        reader = LogReader(self.engine, log)
+        reader = LogReader(self.shard, log)
         whole = list(reader.messages(Window()))
         moments = sorted({message.timestamp_us for message in whole} | {self.clock.wall_us()})
         start, end = sorted((data.draw(st.sampled_from(moments)), data.draw(st.sampled_from(moments))))

@@ -15,7 +15,7 @@ from penstock.model.message import Message
 from penstock.shard.metering.ages import published, published_us
 from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
 from penstock.shard.operations.burying import bury
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
 
@@ -27,21 +27,21 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
 
 @pytest.fixture
 def meters(broker: penstock.Broker) -> Meters:
-    return broker.engine.meters
+    return broker.shard.meters
 
 
 def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
     """Let time pass, and have what it changes written down."""
     clock.advance(seconds)
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    bury(broker.shard)
+    broker.shard.journal.flush()
 
 
 def group(broker: penstock.Broker, topic: str = "t", name: str = "g") -> GroupMeter:
-    broker.engine.journal.flush()
-    meter = broker.engine.meters.meter_of(broker.engine.topic(topic))
+    broker.shard.journal.flush()
+    meter = broker.shard.meters.meter_of(broker.shard.topic(topic))
     return meter.groups.get(name, meter.others)
 
 
@@ -51,7 +51,7 @@ def counts(broker: penstock.Broker, topic: str = "t", name: str = "g") -> dict[s
 
 
 def log_of(broker: penstock.Broker, topic: str = "t") -> Log:
-    return broker.engine.topic(topic).partitions[0].messages
+    return broker.shard.topic(topic).partitions[0].messages
 
 
 # Publishing and committing.
@@ -61,12 +61,12 @@ def test_published_messages_are_counted_by_topic_and_in_all(broker: penstock.Bro
     broker.publish("t", "one")
     broker.publish_many("t", ["two", "three"])
     broker.publish_many("u", ["x" * 1000] * 5)
-    t, u = (meters.meter_of(broker.engine.topic(name)) for name in "tu")
+    t, u = (meters.meter_of(broker.shard.topic(name)) for name in "tu")
     assert (t.published, u.published, meters.published) == (3, 5, 8)
     assert 5000 < u.published_bytes < 5500
     assert meters.published_bytes == t.published_bytes + u.published_bytes
     assert meters.written_bytes > meters.published_bytes
-    assert meters.commits == broker.engine.journal.commits == sum(meters.commit_messages.counts)
+    assert meters.commits == broker.shard.journal.commits == sum(meters.commit_messages.counts)
     assert meters.commit_messages.sum == 8
 
 
@@ -77,64 +77,60 @@ def test_what_was_published_before_is_not_counted_again(broker: penstock.Broker,
     assert meters.published == 3
 
 
-def test_a_publish_lasts_from_being_taken_to_being_durable(
-    engine_on: Callable[..., Engine], clock: VirtualClock
-) -> None:
-    engine = engine_on(MemoryStorage())
-    engine.publish("t", Message("a"))
-    engine.publish("t", Message("b"))
-    engine.publish_many("t", ["c"] * 100)
+def test_a_publish_lasts_from_being_taken_to_being_durable(shard_on: Callable[..., Shard], clock: VirtualClock) -> None:
+    shard = shard_on(MemoryStorage())
+    shard.publish("t", Message("a"))
+    shard.publish("t", Message("b"))
+    shard.publish_many("t", ["c"] * 100)
     clock.advance(0.25)
-    engine.journal.flush()
-    times = engine.meters.publish_s
+    shard.journal.flush()
+    times = shard.meters.publish_s
     assert sum(times.counts) == 3  # two single messages and a batch
     assert times.sum == pytest.approx(0.75)
-    engine.close()
+    shard.close()
 
 
-def test_a_clock_that_is_set_back_makes_no_negative_times(
-    engine_on: Callable[..., Engine], clock: VirtualClock
-) -> None:
-    engine = engine_on(MemoryStorage())
-    engine.publish("t", Message("a"))
+def test_a_clock_that_is_set_back_makes_no_negative_times(shard_on: Callable[..., Shard], clock: VirtualClock) -> None:
+    shard = shard_on(MemoryStorage())
+    shard.publish("t", Message("a"))
     clock.step_wall(-3600)
-    engine.journal.flush()
-    assert engine.meters.publish_s.sum == 0.0
-    engine.close()
+    shard.journal.flush()
+    assert shard.meters.publish_s.sum == 0.0
+    shard.close()
 
 
-def test_syncs_are_measured_by_the_clock_of_the_broker(engine_on: Callable[..., Engine], clock: VirtualClock) -> None:
-    engine = engine_on(MemoryStorage())
-    engine.publish("t", Message("a"))
-    engine.journal.flush()
-    file = engine.journal.current
+def test_syncs_are_measured_by_the_clock_of_the_broker(shard_on: Callable[..., Shard], clock: VirtualClock) -> None:
+    shard = shard_on(MemoryStorage())
+    shard.publish("t", Message("a"))
+    shard.journal.flush()
+    file = shard.journal.current
     assert file is not None
-    sync, before = file.handle.sync, engine.meters.fsync_s.sum
+    sync, before = file.handle.sync, shard.meters.fsync_s.sum
 
     def slow_sync() -> None:
         clock.advance(0.5)
         sync()
 
     file.handle.sync = slow_sync  # type: ignore[method-assign]
-    engine.publish("t", Message("b"))
-    engine.journal.flush()
-    assert engine.meters.fsync_s.sum - before == pytest.approx(0.5)
-    engine.close()
+    shard.publish("t", Message("b"))
+    shard.journal.flush()
+    assert shard.meters.fsync_s.sum - before == pytest.approx(0.5)
+    shard.close()
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_what_is_refused_is_counted_as_refused_only(engine_on: Callable[..., Engine], error: int) -> None:
+def test_what_is_refused_is_counted_as_refused_only(shard_on: Callable[..., Shard], error: int) -> None:
     storage = FaultyStorage()
-    engine = engine_on(storage)
-    _, commit = engine.publish("t", Message("a"))
+    shard = shard_on(storage)
+    _, commit = shard.publish("t", Message("a"))
     storage.fail("write", error)
-    engine.journal.flush()
+    shard.journal.flush()
     assert commit is not None
     with pytest.raises(PenstockError):
         commit.result()
-    assert (engine.meters.published, engine.meters.refused_commits) == (0, 1)
+    assert (shard.meters.published, shard.meters.refused_commits) == (0, 1)
     storage.heal()
-    engine.close()
+    shard.close()
 
 
 def test_a_meter_that_fails_does_not_stop_the_broker(
@@ -176,7 +172,7 @@ def test_every_way_in_which_a_delivery_can_end_is_counted(broker: penstock.Broke
     pass_time(broker, clock, 2)
     assert counts(broker)["redriven"] == 4
     assert counts(broker)["lapsed"] == 1
-    assert broker.engine.meters.totals == group(broker).counts
+    assert broker.shard.meters.totals == group(broker).counts
     consumer.close()
 
 
@@ -205,7 +201,7 @@ def test_content_that_is_not_in_memory_is_read_and_measured(clock: VirtualClock)
         broker.publish_many("t", ["a"] * 10)
     with penstock.open(storage=storage, clock=clock) as broker, broker.consumer("t", "g") as consumer:
         assert len(consumer.receive(10)) == 10
-        assert sum(broker.engine.meters.content_read_s.counts) == 1
+        assert sum(broker.shard.meters.content_read_s.counts) == 1
 
 
 # End to end.
@@ -245,11 +241,11 @@ def test_a_run_of_very_many_blocks_is_looked_at_in_some_places(broker: penstock.
     for _ in range(500):
         broker.publish("t", "x")
         clock.advance(1)
-    with broker.engine.lock:
+    with broker.shard.lock:
         found = list(published(log_of(broker), 100, 499))
     assert len(found) <= 64
     assert sum(messages for _, messages, _ in found) == 400
-    exact = sum(broker.engine.clock.wall_us() - VirtualClock.START_US - 1_000_000 * n for n in range(100, 500))
+    exact = sum(broker.shard.clock.wall_us() - VirtualClock.START_US - 1_000_000 * n for n in range(100, 500))
     estimated = sum((clock.wall_us() - time_us) * messages for time_us, messages, _ in found)
     assert estimated == pytest.approx(exact, rel=0.02)
 
@@ -261,7 +257,7 @@ def test_some_in_segments_and_some_in_the_journal_are_all_found(broker: penstock
         if place in (1, 3):
             broker.settle()
     log = log_of(broker)
-    with broker.engine.lock:
+    with broker.shard.lock:
         assert [messages for _, messages, _ in published(log, 5, 54)] == [15, 20, 10, 5]
         assert [messages for _, messages, _ in published(log, 0, 59, [0, 19, 20, 45, 59])] == [2, 1, 1, 1]
         assert list(published(log, 60, 70)) == []
@@ -325,14 +321,14 @@ def test_upkeep_that_fails_is_counted(broker: penstock.Broker, meters: Meters) -
 
 
 def shown(broker: penstock.Broker) -> set[str]:
-    topics = broker.engine.catalog.by_id.values()
-    return {broker.engine.meters.meter_of(topic).name for topic in topics}
+    topics = broker.shard.catalog.by_id.values()
+    return {broker.shard.meters.meter_of(topic).name for topic in topics}
 
 
 def limited(broker: penstock.Broker, named_max: int) -> Meters:
-    with broker.engine.lock:
-        broker.engine.meters.limit(named_max, list(broker.engine.catalog.by_id.values()))
-    return broker.engine.meters
+    with broker.shard.lock:
+        broker.shard.meters.limit(named_max, list(broker.shard.catalog.by_id.values()))
+    return broker.shard.meters
 
 
 def test_the_first_topics_have_meters_of_their_own(broker: penstock.Broker) -> None:
@@ -364,7 +360,7 @@ def test_a_lower_limit_moves_what_was_counted_to_the_others(broker: penstock.Bro
         broker.publish(name, "x")
         with broker.consumer(name, "g") as consumer:
             consumer.ack(consumer.receive())
-    broker.engine.journal.flush()
+    broker.shard.journal.flush()
     meters = limited(broker, 1)
     assert shown(broker) == {"a", OTHER}
     assert (meters.others.published, meters.others.others.counts[COUNTED.index("acked")]) == (2, 2)

@@ -57,8 +57,8 @@ def _told(state: DeliveryState | None) -> object:
 
 def held_by(broker: penstock.Broker) -> tuple[dict[str, object], list[object]]:
     """The durable state of a broker, and its staged publishes."""
-    with broker.engine.lock:
-        return state_of(broker.engine.catalog), list(broker.engine.state.staged.values())
+    with broker.shard.lock:
+        return state_of(broker.shard.catalog), list(broker.shard.state.staged.values())
 
 
 def found_in(path: Path) -> tuple[dict[str, object], list[object]]:
@@ -85,8 +85,8 @@ def durable_part(info: GroupInfo) -> GroupProgress:
 def check_all_agree(broker: penstock.Broker, path: Path) -> None:
     """Live, recovered from the journal, reopened, and a snapshot: one state."""
     groups = sorted(broker.groups(), key=lambda info: (info.topic, info.name))
-    with broker.engine.upkeep_lock:  # nobody settles while it is copied
-        broker.engine.journal.flush()
+    with broker.shard.upkeep_lock:  # nobody settles while it is copied
+        broker.shard.journal.flush()
         held, copy = held_by(broker), copy_of(path)
     assert found_in(copy) == held
     with Snapshot(copy) as snapshot:
@@ -94,7 +94,7 @@ def check_all_agree(broker: penstock.Broker, path: Path) -> None:
         assert snapshot.groups() == [durable_part(info) for info in groups]
     with penstock.open(copy, **OPTIONS) as reopened:
         assert held_by(reopened) == held
-        reopened.engine.checkpoint()
+        reopened.shard.checkpoint()
         assert found_in(copy_of(copy)) == held
     assert found_in(copy) == held
     shutil.rmtree(copy.parent)
@@ -104,7 +104,7 @@ def test_F1_the_cap_on_producers_is_the_same_after_a_restart(tmp_path: Path) -> 
     with penstock.open(tmp_path / "data", **OPTIONS) as broker:
         for number in range(20):
             broker.publish_many("t", ["x"], producer=f"p{number}", sequence=1)
-        producers = broker.engine.topic("t").producers
+        producers = broker.shard.topic("t").producers
         assert producers is not None
         assert len(producers) == PRODUCERS_MAX
         check_all_agree(broker, tmp_path / "data")
@@ -116,7 +116,7 @@ def test_F1_the_cap_on_staged_publishing_is_the_same_after_a_restart(tmp_path: P
             broker.stage_many("s", "t", ["x"])
             broker.seal_stage("s")
             broker.publish_staged(["s"], producer=f"p{number}", sequence=1)
-        assert [record.producer for record in broker.engine.state.staged.values()] == ["p16", "p17", "p18", "p19"]
+        assert [record.producer for record in broker.shard.state.staged.values()] == ["p16", "p17", "p18", "p19"]
         check_all_agree(broker, tmp_path / "data")
 
 
@@ -125,7 +125,7 @@ def test_F1_a_lower_cap_counts_when_a_directory_is_opened(tmp_path: Path) -> Non
         for number in range(20):
             broker.publish_many("t", ["x"], producer=f"p{number}", sequence=1)
     with penstock.open(tmp_path / "data", **OPTIONS) as broker:
-        producers = broker.engine.topic("t").producers
+        producers = broker.shard.topic("t").producers
         assert producers is not None
         assert {producer for producer, _, _ in producers.entries()} == {"p16", "p17", "p18", "p19"}
 
@@ -144,10 +144,10 @@ def test_F2_a_refused_publish_leaves_the_producers_as_they_were(tmp_path: Path) 
         for number in range(PRODUCERS_MAX):
             broker.publish_many("t", ["x"], producer=f"p{number}", sequence=1)
         before = held_by(broker)
-        broker.engine.publish_many("t", ["refused"], "other", 1)
-        broker.engine.publish_many("t", ["refused"], "p0", 2)
-        with broker.engine.lock:
-            broker.engine.journal.take_back(0, 0)  # as a full disk does it
+        broker.shard.publish_many("t", ["refused"], "other", 1)
+        broker.shard.publish_many("t", ["refused"], "p0", 2)
+        with broker.shard.lock:
+            broker.shard.journal.take_back(0, 0)  # as a full disk does it
         assert held_by(broker) == before
         check_all_agree(broker, tmp_path / "data")
 
@@ -157,13 +157,13 @@ def test_F1_a_block_that_was_carried_on_does_not_make_its_producer_the_newest(tm
         broker.create_topic("wide", partitions=2)
         small, large = penstock.Message("x", partition=0), penstock.Message("x" * 900, partition=1)
         broker.publish_many("wide", [small], producer="small", sequence=1)
-        log = broker.engine.topic("wide").partitions[0].messages
+        log = broker.shard.topic("wide").partitions[0].messages
         first_file = log.block(0).sequence
         for sequence in range(12):
             broker.publish_many("wide", [large], producer="large", sequence=sequence)
-        Settler(broker.engine).settle()
+        Settler(broker.shard).settle()
         assert log.block(0).sequence > first_file
-        producers = broker.engine.topic("wide").producers
+        producers = broker.shard.topic("wide").producers
         assert producers is not None
         assert next(iter(producers.entries()))[0] == "small"
         check_all_agree(broker, tmp_path / "data")
@@ -173,12 +173,12 @@ def test_L7_what_is_on_its_way_to_the_disk_is_known_already(tmp_path: Path) -> N
     with penstock.open(tmp_path / "data", **OPTIONS) as broker:
         broker.create_topic("wide", partitions=3)
         messages = [penstock.Message(f"{number}", partition=number) for number in range(3)]
-        first, _ = broker.engine.publish_many("wide", messages, "p", 1)
-        second, _ = broker.engine.publish_many("wide", messages, "p", 1)
+        first, _ = broker.shard.publish_many("wide", messages, "p", 1)
+        second, _ = broker.shard.publish_many("wide", messages, "p", 1)
         assert list(first) == list(second)
         assert len(list(broker.read("wide"))) == 0
-        broker.engine.journal.flush()
-        third, _ = broker.engine.publish_many("wide", messages, "p", 1)
+        broker.shard.journal.flush()
+        third, _ = broker.shard.publish_many("wide", messages, "p", 1)
         assert list(third) == list(first)
         assert len(list(broker.read("wide"))) == 3
 
@@ -200,14 +200,14 @@ def _publish_for(topic: str, producers: list[str], count: int) -> Step:
     """Publish for several producers in one commit, batches and single messages in turn."""
 
     def step(broker: penstock.Broker, numbers: list[Any]) -> None:
-        engine, now_us = broker.engine, broker.engine.clock.wall_us()
+        shard, now_us = broker.shard, broker.shard.clock.wall_us()
         for place, producer in enumerate(producers):
             numbers.append(0)
             if place % 2:
-                engine.publish_single(topic, Single(b"z" * 20), None, now_us, producer, len(numbers))
+                shard.publish_single(topic, Single(b"z" * 20), None, now_us, producer, len(numbers))
             else:
-                engine.publish_many(topic, [b"y" * 30] * count, producer, len(numbers))
-        engine.journal.flush()
+                shard.publish_many(topic, [b"y" * 30] * count, producer, len(numbers))
+        shard.journal.flush()
 
     return step
 
@@ -259,8 +259,8 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(_replay, _topics),
     st.just(_delete),
     st.just(lambda broker, _: broker.settle()),
-    st.just(lambda broker, _: Settler(broker.engine).settle()),
-    st.just(lambda broker, _: broker.engine.checkpoint()),
+    st.just(lambda broker, _: Settler(broker.shard).settle()),
+    st.just(lambda broker, _: broker.shard.checkpoint()),
     st.just(lambda broker, _: broker.checkpoint_group("wide", "reader", {0: 0})),
 )
 

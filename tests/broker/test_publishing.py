@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock import Message, MessageId
 from penstock.log.producers import HISTORY
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 
@@ -160,19 +160,19 @@ def test_L7_a_dedupe_id_is_free_again_after_the_window(clock: VirtualClock) -> N
 
 
 def test_L7_an_older_copy_in_the_journal_does_not_hide_a_newer_one(
-    engine_on: Callable[..., Engine], clock: VirtualClock
+    shard_on: Callable[..., Shard], clock: VirtualClock
 ) -> None:
     storage = MemoryStorage()
-    engine = engine_on(storage)
+    shard = shard_on(storage)
     for _ in range(2):
-        identity, commit = engine.publish("t", Message(b"x", dedupe_id="1"))
+        identity, commit = shard.publish("t", Message(b"x", dedupe_id="1"))
         assert commit is not None
-        engine.journal.wait(commit)
+        shard.journal.wait(commit)
         clock.advance(301)
     clock.advance(-200)
-    engine.checkpoint()
+    shard.checkpoint()
     storage.close()
-    again = engine_on(storage)
+    again = shard_on(storage)
     assert again.publish("t", Message(b"x", dedupe_id="1"))[0] == identity
 
 
@@ -248,13 +248,13 @@ def test_unknown_options_are_refused_with_the_nearest_name(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_L5_a_batch_over_several_partitions_is_one_group_of_the_journal(engine_on: Callable[..., Engine]) -> None:
-    engine = engine_on(MemoryStorage())
-    engine.journal.wait(engine.create_topic("wide", {"partitions": 8}))
-    before = engine.journal.commits
-    _, commit = engine.publish_many("wide", [Message(b"x", key=b"%d" % n) for n in range(100)])
+def test_L5_a_batch_over_several_partitions_is_one_group_of_the_journal(shard_on: Callable[..., Shard]) -> None:
+    shard = shard_on(MemoryStorage())
+    shard.journal.wait(shard.create_topic("wide", {"partitions": 8}))
+    before = shard.journal.commits
+    _, commit = shard.publish_many("wide", [Message(b"x", key=b"%d" % n) for n in range(100)])
     assert commit is not None
-    engine.journal.wait(commit)
-    assert engine.journal.commits == before + 1
-    Settler(engine).settle(everything=True)
-    assert sum(p.messages.committed_end for p in engine.topic("wide").partitions) == 100
+    shard.journal.wait(commit)
+    assert shard.journal.commits == before + 1
+    Settler(shard).settle(everything=True)
+    assert sum(p.messages.committed_end for p in shard.topic("wide").partitions) == 100

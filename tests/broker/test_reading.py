@@ -17,7 +17,7 @@ from penstock.segments import writer
 from penstock.segments.window import Rows, Window
 from penstock.shard.reading.contents import Contents
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 
@@ -93,17 +93,17 @@ def test_L12_seeking_by_time_equals_a_scan_when_the_clock_stepped_back(clock: Vi
 
 
 def test_a_window_reads_no_more_than_the_row_groups_it_touches(
-    engine_on: Callable[..., Engine], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    shard_on: Callable[..., Shard], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 100)
-    engine = engine_on(MemoryStorage())
+    shard = shard_on(MemoryStorage())
     for n in range(50):
-        engine.publish_many("t", [b"%d" % n] * 100)
-        engine.journal.flush()
+        shard.publish_many("t", [b"%d" % n] * 100)
+        shard.journal.flush()
         clock.advance(1)
-    Settler(engine).settle(everything=True)
-    log = engine.topic("t").partitions[0].messages
-    reader = LogReader(engine, log)
+    Settler(shard).settle(everything=True)
+    log = shard.topic("t").partitions[0].messages
+    reader = LogReader(shard, log)
     start_us = VirtualClock.START_US + 20_000_000
     assert len(list(reader.messages(Window(from_us=start_us, to_us=start_us + 2_000_000)))) == 200
     assert reader.row_groups_read == 2
@@ -181,8 +181,8 @@ class Door:
 def test_threads_that_come_to_a_row_group_together_decode_it_once(
     mixed: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = mixed.engine.topic("t").partitions[0].messages
-    contents, door, loaded = Contents(mixed.engine.core), Door(8), list[int]()
+    log = mixed.shard.topic("t").partitions[0].messages
+    contents, door, loaded = Contents(mixed.shard.core), Door(8), list[int]()
     contents._loading = [door] * len(contents._loading)  # type: ignore[list-item]
     chunk = LogReader.chunk
 

@@ -29,10 +29,10 @@ HOUR_S = 3600.0
 
 def forge(broker: penstock.Broker, value: bytes, key: bytes | None = None) -> None:
     """Write into the topic as a client of an earlier version could."""
-    with broker.engine.lock:
-        _, commit = broker.engine.publishing.append_schedules(Batch([value], keys=[key]), broker.engine.clock.wall_us())
+    with broker.shard.lock:
+        _, commit = broker.shard.publishing.append_schedules(Batch([value], keys=[key]), broker.shard.clock.wall_us())
     assert commit is not None
-    broker.engine.journal.wait(commit)
+    broker.shard.journal.wait(commit)
 
 
 def entry(name: str, **fields: Any) -> bytes:
@@ -105,7 +105,7 @@ def test_a_stage_that_an_earlier_version_took_for_the_schedules_is_not_published
     with penstock.open(storage=storage, clock=clock) as broker:
         broker.schedule("real", "0 * * * *", "t", "x")
         broker.stage_many("s", "t", ["before"])
-        stage = broker.engine.stages._stages["s"]
+        stage = broker.shard.stages._stages["s"]
         record = encode_record(SCHEDULES, check_messages([entry("forged")], BrokerConfig(), clock.wall_us()))
         stage.end = storage.open(path_of(stage.file, ".open")).write(stage.end, record)
         stage.messages += 1
@@ -171,8 +171,8 @@ def test_a_schedule_that_is_there_twice_is_removed_for_good(clock: VirtualClock)
 def test_a_schedule_that_breaks_does_not_keep_the_others_waiting(
     broker: penstock.Broker, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    schedules = broker.engine.schedules
-    with broker.engine.lock:
+    schedules = broker.shard.schedules
+    with broker.shard.lock:
         broken, offsets = schedules._find("real")
     schedules._table.known["real"] = (msgspec.structs.replace(broken, life_us="x"), offsets)  # no check lets it through
     broker.schedule("sound", "0 * * * *", "t", "sound")
@@ -199,12 +199,12 @@ def test_H4_a_directory_with_a_topic_of_a_bad_name_opens_and_nothing_is_written_
         broker.publish("good", "kept")
         with monkeypatch.context() as earlier:  # which checked no name where a topic was made
             earlier.setattr("penstock.log.reservations.check_topic_name", lambda name: name)
-            with broker.engine.lock:
-                broker.engine.topics.make(bad, BrokerConfig().topic_defaults, 0)
-                broker.engine.append_internal(bad, Batch([b"stays readable"]), 0)
-            broker.engine.journal.flush()
+            with broker.shard.lock:
+                broker.shard.topics.make(bad, BrokerConfig().topic_defaults, 0)
+                broker.shard.append_internal(bad, Batch([b"stays readable"]), 0)
+            broker.shard.journal.flush()
         if settled:
-            broker.engine.checkpoint()
+            broker.shard.checkpoint()
         state = {file.name: file.read_bytes() for file in data.iterdir() if file.is_file()}
         journal = {file.name: file.read_bytes() for file in (data / "journal").iterdir()}
     for name, content in state.items():  # as it was before closing: in the journal alone, or in the checkpoint too
@@ -242,5 +242,5 @@ def test_H4_a_checkpoint_names_no_file_outside_of_the_directory(tmp_path: Path) 
     assert mended.doomed == []
     with penstock.open(data) as broker:
         assert [topic.name for topic in broker.topics()] == ["recovered-1"]
-        broker.engine.checkpoint()
+        broker.shard.checkpoint()
     assert outside.read_text() == "not a file of the broker"

@@ -12,7 +12,7 @@ import penstock
 from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.storage import put_file
@@ -51,7 +51,7 @@ def test_the_oldest_segments_go_when_there_are_too_many_bytes(broker: penstock.B
     fill(broker, clock, 4)
     size = broker.topics()[0].partitions[0].segment_bytes
     assert broker.retain() == 0
-    topic = broker.engine.topic("t")
+    topic = broker.shard.topic("t")
     from dataclasses import replace
 
     topic.config = replace(topic.config, retention_bytes=size // 2)
@@ -129,20 +129,20 @@ def test_old_events_go_with_the_same_retention(broker: penstock.Broker, clock: V
 
 
 def test_a_crash_at_every_step_of_retention_loses_nothing_that_must_stay(
-    engine_on: Callable[..., Engine], clock: VirtualClock
+    shard_on: Callable[..., Shard], clock: VirtualClock
 ) -> None:
     for step in range(40):
         storage = FaultyStorage(seed=step)
-        engine = engine_on(storage)
-        engine.journal.wait(engine.create_topic("t", {"retention_age": "1d", "archive": "cold"}))
+        shard = shard_on(storage)
+        shard.journal.wait(shard.create_topic("t", {"retention_age": "1d", "archive": "cold"}))
         for n in range(3):
-            engine.publish_many("t", [b"%d" % n] * 3)
-            Settler(engine).settle(everything=True)
+            shard.publish_many("t", [b"%d" % n] * 3)
+            Settler(shard).settle(everything=True)
             clock.advance(86400)
         storage.cut_power_after(step)
         with contextlib.suppress(OSError, penstock.StorageFailed):
-            retain(engine)
-        again = engine_on(storage.crash())
+            retain(shard)
+        again = shard_on(storage.crash())
         log = again.topic("t").partitions[0].messages
         everything = LogReader(again, log, include_deleted=True).messages(Window())
         assert [message.offset for message in everything] == list(range(9)), step

@@ -24,9 +24,9 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
 def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
     """Let time pass, and have what it publishes committed."""
     clock.advance(seconds)
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    broker.shard.journal.flush()
 
 
 def published(broker: penstock.Broker) -> list[bytes]:
@@ -157,12 +157,12 @@ def test_a_full_topic_gets_it_when_there_is_room(broker: penstock.Broker, clock:
 def test_a_real_clock_fires_by_itself() -> None:
     with penstock.open(storage=MemoryStorage()) as broker, broker.consumer("t", "g") as consumer:
         broker.schedule("s", "* * * * *", "t", "x")
-        with broker.engine.lock:
-            schedule, offsets = broker.engine.schedules._find("s")
+        with broker.shard.lock:
+            schedule, offsets = broker.shard.schedules._find("s")
             import msgspec
 
-            soon = msgspec.structs.replace(schedule, next_us=broker.engine.clock.wall_us() + 50_000)
-            broker.engine.schedules._write(soon)
+            soon = msgspec.structs.replace(schedule, next_us=broker.shard.clock.wall_us() + 50_000)
+            broker.shard.schedules._write(soon)
         assert [message.value for message in consumer.receive(1, wait=20)] == [b"x"]
         assert broker.schedules()[0].next_us % 60_000_000 == 0
         assert list(offsets) == [0]
@@ -231,8 +231,8 @@ def test_what_the_disk_refuses_to_fire_is_fired_later_and_once(clock: VirtualClo
         storage.fail("write", errno.ENOSPC, always=True)
         pass_time(broker, clock, HOUR_S)
         pass_time(broker, clock, 2)
-        with broker.engine.lock:
-            assert broker.engine.keep_time() <= 1
+        with broker.shard.lock:
+            assert broker.shard.keep_time() <= 1
         assert published(broker) == []
         storage.heal()
         for _ in range(3):

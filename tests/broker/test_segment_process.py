@@ -75,7 +75,7 @@ def test_L2_L13_the_process_makes_the_same_segments_as_the_broker_does(tmp_path:
 def everything(broker: Broker) -> tuple[dict[str, Any], ...]:
     """Every message, every event, and what is known of every segment."""
     names = [topic.name for topic in broker.topics()]
-    logs = [log for topic in broker.engine.catalog.by_id.values() for log in topic.logs()]
+    logs = [log for topic in broker.shard.catalog.by_id.values() for log in topic.logs()]
     return (
         {name: list(broker.read(name)) for name in names},
         {name: list(broker.events(name)) for name in names},
@@ -142,7 +142,7 @@ def test_L1_a_process_that_is_killed_in_the_middle_of_an_order_is_replaced_and_n
             one.publish("x", topic="other")
             underway = threads.submit(one.broker.settle)
             until(one.unread, "the order")
-            half = f"{2:020d}.parquet.{one.broker.engine.epoch}.tmp"
+            half = f"{2:020d}.parquet.{one.broker.shard.epoch}.tmp"
             (tmp_path / "topics/t/messages/0" / half).write_bytes(b"PAR1" + bytes(100_000))  # as far as it had come
             assert one.values() == ["a", "b", "c", "d"]
             assert not underway.done()
@@ -190,7 +190,7 @@ def test_L9_a_damaged_block_stays_unsettled_and_is_told_and_nobody_waits_for_it(
         one.broker.settle()
         before = one.child
         one.publish("the bad one", topic="rotten")
-        sequence, end, _ = one.broker.engine.journal.position()
+        sequence, end, _ = one.broker.shard.journal.position()
         with (tmp_path / file_name(sequence)).open("r+b") as journal:
             journal.seek(end - 1)
             (byte,) = journal.read(1)

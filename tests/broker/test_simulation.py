@@ -21,7 +21,7 @@ from penstock.shard.operations.burying import bury
 from penstock.shard.operations.dead_letters import list_dead_letters
 from penstock.shard.operations.groups import list_groups, show_group
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
@@ -71,14 +71,14 @@ class Simulation:
         self.crashes = 0
         self.open()
         for name, options in TOPICS.items():
-            self.engine.journal.wait(self.engine.create_topic(name, dict(options)))
+            self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
         for name in TOPICS:
             for group in GROUPS:
-                Consumer(self.engine, name, group).close()
+                Consumer(self.shard, name, group).close()
 
     def open(self) -> None:
-        self.engine = Engine(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
-        self.settler = Settler(self.engine)
+        self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
+        self.settler = Settler(self.shard)
         for worker in self.workers:
             worker.consumer, worker.held = None, []
 
@@ -89,7 +89,7 @@ class Simulation:
         acts += [self.settle, self.checkpoint]
         for step in range(steps):
             self.chance.choice(acts)()
-            assert_folded(self.engine)
+            assert_folded(self.shard)
             if self.chance.random() < 0.003:
                 self.chance.choice([self.crash, self.crash_while_committing, self.restart])()
             if step % 250 == 0:
@@ -106,9 +106,9 @@ class Simulation:
             )
             for _ in range(self.chance.randrange(1, 12))
         ]
-        ids, commit = self.engine.publish_many(topic, messages)
+        ids, commit = self.shard.publish_many(topic, messages)
         assert commit is not None
-        self.engine.journal.wait(commit)
+        self.shard.journal.wait(commit)
         self.published.update((identity, m.value) for identity, m in zip(ids, messages, strict=True))  # type: ignore[misc]
 
     def work(self) -> None:
@@ -132,7 +132,7 @@ class Simulation:
 
     def receive(self, worker: Worker) -> None:
         if worker.consumer is None:
-            worker.consumer = Consumer(self.engine, worker.topics, worker.group, max_in_flight=50)
+            worker.consumer = Consumer(self.shard, worker.topics, worker.group, max_in_flight=50)
         worker.held = worker.consumer.receive(self.chance.randrange(1, 20))
         for message in worker.held:
             work = (worker.group, message.id)
@@ -166,17 +166,17 @@ class Simulation:
         self.clock.advance(self.chance.choice([0.01, 0.5, 3]))
 
     def keep_time(self) -> None:
-        with self.engine.lock:
-            self.engine.keep_time()
-        if self.engine.deliveries.dying:
-            bury(self.engine)
-        self.engine.journal.flush()
+        with self.shard.lock:
+            self.shard.keep_time()
+        if self.shard.deliveries.dying:
+            bury(self.shard)
+        self.shard.journal.flush()
 
     def settle(self) -> None:
         self.settler.settle(everything=self.chance.random() < 0.2)
 
     def checkpoint(self) -> None:
-        self.engine.checkpoint()
+        self.shard.checkpoint()
 
     def crash(self) -> None:
         self.crashes += 1
@@ -190,11 +190,11 @@ class Simulation:
             worker.consumer._consuming.ack(worker.held)
             self.unsure |= {(worker.group, message.id) for message in worker.held}
             self.storage.cut_power_after(self.chance.randrange(3))
-            self.engine.journal.flush()
+            self.shard.journal.flush()
         self.crash()
 
     def restart(self) -> None:
-        self.engine.close()
+        self.shard.close()
         self.open()
 
     # The end.
@@ -216,16 +216,16 @@ class Simulation:
                     worker.consumer.ack(worker.held)
                     self.acked |= {(worker.group, message.id) for message in worker.held}
                     busy = True
-            if not busy and all(show_group(self.engine, *pair).lag == 0 for pair in self.groups()):
+            if not busy and all(show_group(self.shard, *pair).lag == 0 for pair in self.groups()):
                 return
         raise AssertionError("Q2: it never ends")
 
     def groups(self) -> list[tuple[str, str]]:
-        return list_groups(self.engine, None)
+        return list_groups(self.shard, None)
 
     def check_that_it_adds_up(self) -> None:
         for topic, group in self.groups():
-            info = show_group(self.engine, topic, group)
+            info = show_group(self.shard, topic, group)
             parts = (
                 info.acked, info.ready, info.leased, info.delayed, info.retrying, info.dead, info.lapsed,
                 info.withdrawn, info.skipped, info.lost,
@@ -237,7 +237,7 @@ class Simulation:
         self.check_that_it_adds_up()
         dead: dict[str, Counter[MessageId]] = defaultdict(Counter)
         for topic in TOPICS:
-            for letter in list_dead_letters(self.engine, topic):
+            for letter in list_dead_letters(self.shard, topic):
                 dead[letter.group][letter.origin] += 1
         for group in GROUPS:
             assert set(dead[group].values()) <= {1}, "Q7: somebody died twice"
@@ -247,16 +247,16 @@ class Simulation:
             missing = set(self.published) - acked - set(dead[group]) - unsure
             assert not missing, f"Q2, O5: {len(missing)} messages never came to {group}, such as {min(missing)}"
             for topic in TOPICS:
-                assert show_group(self.engine, topic, group).lag == 0
+                assert show_group(self.shard, topic, group).lag == 0
 
     def log(self) -> Iterator[object]:
         """All messages and all events, as they can be read."""
-        for name, topic in sorted(self.engine.catalog.by_name.items()):
+        for name, topic in sorted(self.shard.catalog.by_name.items()):
             for partition in topic.partitions:
-                for message in LogReader(self.engine, partition.messages).messages(Window()):
+                for message in LogReader(self.shard, partition.messages).messages(Window()):
                     yield (name, message)
                 if partition.events is not None:
-                    for event in LogReader(self.engine, partition.events).events(Window()):
+                    for event in LogReader(self.shard, partition.events).events(Window()):
                         yield (name, partition.messages.partition, event)
 
 
@@ -275,7 +275,7 @@ def test_Q1_Q2_Q7_O5_many_consumers_and_a_broker_that_crash_lose_and_double_noth
     assert simulation.crashes > 1
     assert len(simulation.published) > 1000
     assert any(simulation.delivered[work] > 1 for work in simulation.acked), "nothing went wrong"
-    assert sum(1 for topic in TOPICS for _ in list_dead_letters(simulation.engine, topic)) > 10
+    assert sum(1 for topic in TOPICS for _ in list_dead_letters(simulation.shard, topic)) > 10
 
 
 def test_the_same_seed_gives_the_same_log_and_another_seed_another_one() -> None:

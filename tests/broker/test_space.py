@@ -10,10 +10,10 @@ import pytest
 from penstock.model.errors import DiskFull
 from penstock.model.message import Message
 from penstock.shard.metering.space import SpaceRefusals
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 
-EngineOn = Callable[..., Engine]
+ShardOn = Callable[..., Shard]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[int]:
@@ -35,35 +35,33 @@ def test_refusals_are_told_once_in_ten_seconds_with_their_number(
     assert not refusals.recent()
 
 
-def test_R3_a_publish_that_would_leave_too_little_is_told(
-    engine_on: EngineOn, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = engine_on(MemoryStorage(1 << 20), min_free_bytes=900_000)
+def test_R3_a_publish_that_would_leave_too_little_is_told(shard_on: ShardOn, caplog: pytest.LogCaptureFixture) -> None:
+    shard = shard_on(MemoryStorage(1 << 20), min_free_bytes=900_000)
     with pytest.raises(DiskFull, match="min_free_bytes"):
-        engine.publish("t", Message(bytes(200_000)))
-    assert engine.meters.space.recent()
+        shard.publish("t", Message(bytes(200_000)))
+    assert shard.meters.space.recent()
     assert told(caplog) == [1]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_R3_a_write_that_finds_no_space_is_told(
-    engine_on: EngineOn, number: int, caplog: pytest.LogCaptureFixture
+    shard_on: ShardOn, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = FaultyStorage(1)
-    engine = engine_on(storage, min_free_bytes=0)
-    engine.publish("t", Message(b"x"))
+    shard = shard_on(storage, min_free_bytes=0)
+    shard.publish("t", Message(b"x"))
     storage.fail("write", number, name_contains="journal/")
-    engine.journal.flush()
-    assert engine.meters.space.recent()
+    shard.journal.flush()
+    assert shard.meters.space.recent()
     assert told(caplog) == [1]
 
 
-def test_a_stage_that_finds_no_space_is_told(engine_on: EngineOn, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stage_that_finds_no_space_is_told(shard_on: ShardOn, caplog: pytest.LogCaptureFixture) -> None:
     storage = FaultyStorage(1)
-    engine = engine_on(storage, min_free_bytes=0)
-    engine.stages.stage_many("a", "t", ["1"])
+    shard = shard_on(storage, min_free_bytes=0)
+    shard.stages.stage_many("a", "t", ["1"])
     storage.fail("write", errno.ENOSPC, name_contains="staging")
     with pytest.raises(DiskFull, match="nothing was added"):
-        engine.stages.stage_many("a", "t", ["x" * 5000])
-    assert engine.meters.space.recent()
+        shard.stages.stage_many("a", "t", ["x" * 5000])
+    assert shard.meters.space.recent()
     assert told(caplog) == [1]

@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from penstock.views.info import broker_status
 
@@ -19,7 +19,7 @@ from penstock.views.info import broker_status
 def test_a_new_broker_holds_nothing(tmp_path: Path) -> None:
     with penstock.open(tmp_path / "data") as broker:
         status = broker.status()
-        assert status.broker_id == broker.engine.broker_id.hex()
+        assert status.broker_id == broker.shard.broker_id.hex()
         assert (status.epoch, status.version, status.sync) == (1, penstock.__version__, "always")
         assert status.directory == str(tmp_path / "data")
         assert (status.topics, status.partitions, status.groups, status.segments) == (0, 0, 0, 0)
@@ -41,7 +41,7 @@ def test_it_counts_topics_groups_and_files(tmp_path: Path) -> None:
         before = broker.status()
         assert (before.topics, before.partitions, before.groups, before.sync) == (2, 4, 3, "never")
         assert (before.segments, before.journal_files) == (0, 1)
-        assert before.journal_bytes == broker.engine.journal.position()[1] > 3000
+        assert before.journal_bytes == broker.shard.journal.position()[1] > 3000
         broker.settle()
         after = broker.status()
         files = list(tmp_path.rglob("*.parquet"))
@@ -65,22 +65,22 @@ def test_what_is_archived_does_not_count(tmp_path: Path) -> None:
 def test_more_topics_than_are_counted_at_once_are_all_counted() -> None:
     with penstock.open(storage=MemoryStorage()) as broker:
         for number in range(1203):
-            broker.engine.publish(f"topic-{number}", penstock.Message(b"x"))
+            broker.shard.publish(f"topic-{number}", penstock.Message(b"x"))
         status = broker.status()
         assert (status.topics, status.partitions, status.directory) == (1203, 1203, None)
 
 
 def test_it_tells_for_how_long_it_runs_and_what_waits_for_the_disk(
-    engine_on: Callable[..., Engine], clock: VirtualClock
+    shard_on: Callable[..., Shard], clock: VirtualClock
 ) -> None:
-    engine = engine_on(MemoryStorage())
+    shard = shard_on(MemoryStorage())
     clock.advance(90)
-    engine.publish("t", penstock.Message(bytes(5000)))
-    status = broker_status(engine)
+    shard.publish("t", penstock.Message(bytes(5000)))
+    status = broker_status(shard)
     assert status.uptime_s == 90
     assert 5000 <= status.unwritten_bytes < 6000
-    engine.journal.flush()
-    assert broker_status(engine).unwritten_bytes == 0
+    shard.journal.flush()
+    assert broker_status(shard).unwritten_bytes == 0
 
 
 def test_R5_it_tells_why_writes_are_frozen_and_a_closed_broker_tells_nothing(clock: VirtualClock) -> None:

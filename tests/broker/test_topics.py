@@ -84,8 +84,8 @@ def test_R2_an_idle_topic_costs_no_descriptor_and_little_memory(tmp_path: Path) 
         gc.collect()
         tracemalloc.start()
         for number in range(3000):
-            broker.engine.publish(f"topic-{number:05d}", penstock.Message(b"x"))
-        broker.engine.journal.flush()
+            broker.shard.publish(f"topic-{number:05d}", penstock.Message(b"x"))
+        broker.shard.journal.flush()
         gc.collect()
         used, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -97,7 +97,7 @@ def test_thousands_of_topics_are_there_after_a_restart() -> None:
     storage = MemoryStorage()
     with penstock.open(storage=storage) as broker:
         for number in range(2000):
-            broker.engine.publish(f"topic-{number}", penstock.Message(b"%d" % number))
+            broker.shard.publish(f"topic-{number}", penstock.Message(b"%d" % number))
     with penstock.open(storage=storage) as broker:
         assert len(broker.topics()) == 2000
         assert next(broker.read("topic-1234")).value == b"1234"

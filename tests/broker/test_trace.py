@@ -30,10 +30,10 @@ def broker(storage: MemoryStorage, clock: VirtualClock) -> Iterator[penstock.Bro
 def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
     """Let time pass, and have what it changes written down."""
     clock.advance(seconds)
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    bury(broker.shard)
+    broker.shard.journal.flush()
 
 
 def kinds(trace: penstock.Trace) -> list[str]:
@@ -149,12 +149,12 @@ def test_lines_say_who_and_when_and_why(broker: penstock.Broker, clock: VirtualC
 
 def publish_named(broker: penstock.Broker) -> list[penstock.MessageId]:
     """Messages of shop, of nobody, of till-1, and of a random producer, some of them in one block."""
-    engine, found = broker.engine, []
+    shard, found = broker.shard, []
     for name in ("shop", "shop", None, "till-1"):
-        identity, commit = engine.publish("t", penstock.Message("x"), name)
+        identity, commit = shard.publish("t", penstock.Message("x"), name)
         found.append(identity)
     assert commit is not None
-    engine.journal.wait(commit)
+    shard.journal.wait(commit)
     found += broker.publish_many("t", ["x", "x"], producer="till-1", sequence=1)
     found += broker.publish_many("t", ["x"], producer="0123456789abcdef" * 2, sequence=1)
     return found

@@ -11,8 +11,8 @@ from penstock.views.ranking import Ranking
 
 
 def busiest(broker: Broker) -> list[tuple[str, float]]:
-    engine = broker.engine
-    found = busiest_topics(engine, Ranking(engine), lambda _: True, 10)
+    shard = broker.shard
+    found = busiest_topics(shard, Ranking(shard), lambda _: True, 10)
     return [(listed.info.name, rate) for listed, rate in found]
 
 

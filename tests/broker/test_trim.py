@@ -13,7 +13,7 @@ import penstock
 from penstock import Message
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import trim
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
@@ -133,7 +133,7 @@ def test_what_was_trimmed_stays_away_after_a_restart(tmp_path: Path, close: bool
     if close:
         broker.close()
     else:
-        broker.engine.storage.close()  # lets the directory go, and nothing else
+        broker.shard.storage.close()  # lets the directory go, and nothing else
     with penstock.open(tmp_path) as again:
         assert offsets(again) == list(range(20, 30))
         assert len(list((tmp_path / "topics/t/messages/0").iterdir())) == 1
@@ -142,18 +142,18 @@ def test_what_was_trimmed_stays_away_after_a_restart(tmp_path: Path, close: bool
             broker.close()
 
 
-def test_a_crash_at_every_step_of_trimming_loses_nothing_that_must_stay(engine_on: Callable[..., Engine]) -> None:
+def test_a_crash_at_every_step_of_trimming_loses_nothing_that_must_stay(shard_on: Callable[..., Shard]) -> None:
     for step in range(30):
         storage = FaultyStorage(seed=step)
-        engine = engine_on(storage)
-        engine.journal.wait(engine.create_topic("t", {}))
+        shard = shard_on(storage)
+        shard.journal.wait(shard.create_topic("t", {}))
         for n in range(3):
-            engine.publish_many("t", [b"%d" % n] * 3)
-            Settler(engine).settle(everything=True)
+            shard.publish_many("t", [b"%d" % n] * 3)
+            Settler(shard).settle(everything=True)
         storage.cut_power_after(step)
         with contextlib.suppress(OSError, penstock.StorageFailed):
-            trim(engine, "t", {0: 6})
-        again = engine_on(storage.crash())
+            trim(shard, "t", {0: 6})
+        again = shard_on(storage.crash())
         log = again.topic("t").partitions[0].messages
         left = [message.offset for message in LogReader(again, log).messages(Window())]
         assert left[-3:] == [6, 7, 8], step

@@ -34,7 +34,7 @@ class Watched(Simulation):
     def told(self) -> dict[str, object]:
         """Its files, its receipts, and what its broker has counted."""
         files = {name: bytes(content) for name, content in self.storage.contents.items()}
-        meters = self.engine.meters
+        meters = self.shard.meters
         counts = (meters.commits, meters.published, meters.written_bytes, meters.totals, meters.settled_segments)
         return {**files, "receipts": self.receipts, "counts": counts}
 

@@ -23,7 +23,7 @@ from penstock.segments.window import Window
 from penstock.shard.operations.burying import bury
 from penstock.shard.operations.dead_letters import redrive
 from penstock.shard.operations.replay import replay_to_function, replay_to_group
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
@@ -32,19 +32,19 @@ from tests.broker.staging_harness import publish, stage
 COUNT = 3000
 
 
-def engine_on(storage: MemoryStorage, clock: VirtualClock) -> Engine:
+def shard_on(storage: MemoryStorage, clock: VirtualClock) -> Shard:
     config = {"min_free_bytes": 0, "journal_file_bytes": "64KiB", "segment_min_bytes": "4KiB"}
-    return Engine(storage, BrokerConfig.parse(config), clock)
+    return Shard(storage, BrokerConfig.parse(config), clock)
 
 
-def with_dead_letters(clock: VirtualClock, count: int = COUNT) -> Engine:
-    engine = engine_on(MemoryStorage(), clock)
-    engine.journal.wait(engine.publish_many("t", [f"{n}" for n in range(count)])[1])  # type: ignore[arg-type]
-    consumer = Consumer(engine, "t", "g", max_in_flight=count)
+def with_dead_letters(clock: VirtualClock, count: int = COUNT) -> Shard:
+    shard = shard_on(MemoryStorage(), clock)
+    shard.journal.wait(shard.publish_many("t", [f"{n}" for n in range(count)])[1])  # type: ignore[arg-type]
+    consumer = Consumer(shard, "t", "g", max_in_flight=count)
     while messages := consumer.receive(1000):
         consumer.kill(messages, "no")
-        bury(engine)
-    return engine
+        bury(shard)
+    return shard
 
 
 # Paces.
@@ -62,41 +62,41 @@ def with_dead_letters(clock: VirtualClock, count: int = COUNT) -> Engine:
 def test_a_paced_redrive_takes_the_virtual_seconds_of_its_pace_and_no_real_ones(
     clock: VirtualClock, rate: float, steps: int
 ) -> None:
-    engine = with_dead_letters(clock)
+    shard = with_dead_letters(clock)
     begun_us, real_s = clock.wall_us(), time.monotonic()
     times_us: list[int] = []
-    report = redrive(engine, "t", None, None, rate, dry_run=False, progress=lambda _: times_us.append(clock.wall_us()))
+    report = redrive(shard, "t", None, None, rate, dry_run=False, progress=lambda _: times_us.append(clock.wall_us()))
     assert (report.redriven, len(times_us)) == (COUNT, steps)
     at_once = COUNT // steps
     assert [time_us - begun_us for time_us in times_us] == [
         round(step * at_once / rate * 1_000_000) for step in range(steps)
     ]
     assert time.monotonic() - real_s < COUNT / rate / 2
-    engine.close()
+    shard.close()
 
 
 @pytest.mark.parametrize("rate", [2, 0.25, 3, 50])
 def test_a_paced_replay_to_a_function_takes_the_virtual_seconds_of_its_pace_and_no_real_ones(
     clock: VirtualClock, rate: float
 ) -> None:
-    engine = engine_on(MemoryStorage(), clock)
-    engine.journal.wait(engine.publish_many("t", [f"{n}" for n in range(COUNT)])[1])  # type: ignore[arg-type]
+    shard = shard_on(MemoryStorage(), clock)
+    shard.journal.wait(shard.publish_many("t", [f"{n}" for n in range(COUNT)])[1])  # type: ignore[arg-type]
     begun_us, real_s = clock.wall_us(), time.monotonic()
     times_us: list[int] = []
-    done = replay_to_function(engine, "t", Window(), None, lambda _: times_us.append(clock.wall_us()), None, rate)
+    done = replay_to_function(shard, "t", Window(), None, lambda _: times_us.append(clock.wall_us()), None, rate)
     assert done == COUNT
     assert [time_us - begun_us for time_us in times_us] == [round(n / rate * 1_000_000) for n in range(COUNT)]
     assert time.monotonic() - real_s < COUNT / rate / 2
-    engine.close()
+    shard.close()
 
 
 def test_work_that_takes_longer_than_its_pace_is_not_held_back(clock: VirtualClock) -> None:
-    engine = engine_on(MemoryStorage(), clock)
-    engine.journal.wait(engine.publish_many("t", [f"{n}" for n in range(100)])[1])  # type: ignore[arg-type]
+    shard = shard_on(MemoryStorage(), clock)
+    shard.journal.wait(shard.publish_many("t", [f"{n}" for n in range(100)])[1])  # type: ignore[arg-type]
     begun_s = clock.monotonic_s()
-    replay_to_function(engine, "t", Window(), None, lambda _: clock.advance(1), None, 10)
+    replay_to_function(shard, "t", Window(), None, lambda _: clock.advance(1), None, 10)
     assert clock.monotonic_s() - begun_s == 100
-    engine.close()
+    shard.close()
 
 
 class OnlyTime:
@@ -141,12 +141,12 @@ def test_threads_that_sleep_on_one_clock_all_move_it(clock: VirtualClock) -> Non
 
 def life(storage: MemoryStorage, clock: VirtualClock) -> None:
     """Two runs of a broker in which everything is written that a broker writes."""
-    engine = engine_on(storage, clock)
-    settler = Settler(engine)
-    engine.journal.wait(engine.create_topic("t", {"partitions": 3}))
-    engine.journal.wait(engine.create_topic("keyed", {"order": "key", "retention_age": "1h"}))
-    with engine.lock:
-        engine.schedules.put("hourly", "0 * * * *", "UTC", "t", Message("tick"))
+    shard = shard_on(storage, clock)
+    settler = Settler(shard)
+    shard.journal.wait(shard.create_topic("t", {"partitions": 3}))
+    shard.journal.wait(shard.create_topic("keyed", {"order": "key", "retention_age": "1h"}))
+    with shard.lock:
+        shard.schedules.put("hourly", "0 * * * *", "UTC", "t", Message("tick"))
     for turn in range(24):
         messages = [
             Message(
@@ -160,10 +160,10 @@ def life(storage: MemoryStorage, clock: VirtualClock) -> None:
             for n in range(20)
         ]
         for name in ("t", "keyed"):
-            _, commit = engine.publish_many(name, messages)
+            _, commit = shard.publish_many(name, messages)
             assert commit is not None
-            engine.journal.wait(commit)
-        consumers = [Consumer(engine, ["keyed", "t"], group, name="c", max_in_flight=100) for group in ("g", "h")]
+            shard.journal.wait(commit)
+        consumers = [Consumer(shard, ["keyed", "t"], group, name="c", max_in_flight=100) for group in ("g", "h")]
         for consumer in consumers:
             received = consumer.receive(30)
             consumer.ack(received[::2])
@@ -171,24 +171,24 @@ def life(storage: MemoryStorage, clock: VirtualClock) -> None:
             consumer.kill(received[3::4], "never")
             consumer.close()
         clock.advance(200)
-        with engine.lock:
-            engine.keep_time()
-        bury(engine)
+        with shard.lock:
+            shard.keep_time()
+        bury(shard)
         settler.settle(everything=turn % 8 == 7)
-        retain(engine)
-        stage(engine, "s", "staged", f"in {turn}")
+        retain(shard)
+        stage(shard, "s", "staged", f"in {turn}")
         if turn % 2:
-            publish(engine, "s", sequence=turn)
+            publish(shard, "s", sequence=turn)
         else:
-            engine.stages.drop_staged(["s"])
+            shard.stages.drop_staged(["s"])
         if turn == 12:
-            engine.close()
-            engine = engine_on(storage, clock)
-            settler = Settler(engine)
-    stage(engine, "left", "staged, and never published")
-    redrive(engine, "t", None, None, 5, dry_run=False)
-    replay_to_group(engine, "t", Window(), None, "again", None, 10)
-    engine.close()
+            shard.close()
+            shard = shard_on(storage, clock)
+            settler = Settler(shard)
+    stage(shard, "left", "staged, and never published")
+    redrive(shard, "t", None, None, 5, dry_run=False)
+    replay_to_group(shard, "t", Window(), None, "again", None, 10)
+    shard.close()
 
 
 def files_of(seed: int) -> dict[str, bytes]:
@@ -240,7 +240,7 @@ def test_the_bytes_and_the_numbers_of_keys_do_not_depend_on_the_process_either(f
 
 
 def test_without_a_seed_every_broker_has_an_id_of_its_own() -> None:
-    ids = {engine_on(MemoryStorage(), VirtualClock()).broker_id for _ in range(10)}
+    ids = {shard_on(MemoryStorage(), VirtualClock()).broker_id for _ in range(10)}
     assert len(ids) == 10
     assert {uuid.UUID(bytes=identity).version for identity in ids} == {4}
 
@@ -249,9 +249,9 @@ def test_a_stage_of_the_same_name_is_another_file_also_after_a_restart() -> None
     clock, storage = VirtualClock(seed=7), MemoryStorage()
     names: set[str] = set()
     for _ in range(3):
-        engine = engine_on(storage, clock)
-        stage(engine, "s", "v")
+        shard = shard_on(storage, clock)
+        stage(shard, "s", "v")
         names |= set(storage.list("staging"))
-        engine.stages.drop_staged(["s"])
-        engine.close()
+        shard.stages.drop_staged(["s"])
+        shard.close()
     assert len(names) == 3

@@ -29,10 +29,8 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
     found: list[list[bytes]] = []
     thread = threading.Thread(target=lambda: found.append([m.value for m in consumer.receive(1, wait=20)]))
     thread.start()
-    engine = consumer._engine
-    while not any(
-        desk.waiters for delivery in engine.deliveries.in_use.all() for desk in list(delivery.desks.values())
-    ):
+    shard = consumer._shard
+    while not any(desk.waiters for delivery in shard.deliveries.in_use.all() for desk in list(delivery.desks.values())):
         threading.Event().wait(0.001)
     return thread, found
 
@@ -40,7 +38,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
 def test_a_bug_in_serving_a_waiter_does_not_freeze_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with penstock.open(tmp_path) as broker:
         consumer = broker.consumer("t", "g")
-        delivery = broker.engine.deliveries.in_use.of(broker.engine.topic("t"))
+        delivery = broker.shard.deliveries.in_use.of(broker.shard.topic("t"))
         assert delivery is not None
         group = delivery.desks["g"].group
         thread, _ = in_thread(consumer)
@@ -63,7 +61,7 @@ def test_Q2_what_a_refused_ack_gives_back_reaches_those_who_wait() -> None:
         broker.publish("t", "x")
         holder, other = broker.consumer("t", "g"), broker.consumer("t", "g")
         (message,) = holder.receive(1)
-        broker.engine.journal.flush()
+        broker.shard.journal.flush()
         thread, found = in_thread(other)
         storage.fail("write", errno.ENOSPC)
         with pytest.raises(penstock.DiskFull):
@@ -78,12 +76,12 @@ def test_a_topic_that_is_being_deleted_does_not_hold_up_the_time_of_others(
     consumers = {name: broker.consumer(name, "g") for name in ("a", "b")}
     for name in consumers:
         broker.publish(name, "x", delay=10)
-    broker.engine.topic("a").deleting = True
+    broker.shard.topic("a").deleting = True
     clock.advance(11)
-    with broker.engine.lock:
-        broker.engine.keep_time()
+    with broker.shard.lock:
+        broker.shard.keep_time()
     assert [message.value for message in consumers["b"].receive(1)] == [b"x"]
-    broker.engine.topic("a").deleting = False
+    broker.shard.topic("a").deleting = False
     assert [message.value for message in consumers["a"].receive(1)] == [b"x"]
 
 
@@ -96,14 +94,14 @@ def test_Q1_a_group_moved_while_a_segment_goes_counts_what_is_gone(
     broker.publish_many("t", ["y"] * 5)
     broker.create_group("t", "g")
     clock.advance(5)
-    wait = broker.engine.journal.wait
+    wait = broker.shard.journal.wait
 
     def seek_first(commit: object) -> None:
-        monkeypatch.setattr(broker.engine.journal, "wait", wait)
+        monkeypatch.setattr(broker.shard.journal, "wait", wait)
         broker.seek_group("t", "g", "earliest")
         wait(commit)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(broker.engine.journal, "wait", seek_first)
+    monkeypatch.setattr(broker.shard.journal, "wait", seek_first)
     assert broker.retain() == 1
     info = broker.group("t", "g")
     assert (info.published, info.ready, info.lost, info.lag, info.positions) == (15, 5, 10, 5, (10,))
@@ -129,8 +127,8 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
     with penstock.open(tmp_path) as broker:
         broker.publish_many("t", [f"{n}" for n in range(10)])
         consumer = broker.consumer("t", "g")
-        with broker.engine.lock:  # the delivery is gathered, and nobody commits it before the fork
-            broker.engine.deliveries.wake_timer = lambda: None
+        with broker.shard.lock:  # the delivery is gathered, and nobody commits it before the fork
+            broker.shard.deliveries.wake_timer = lambda: None
         held = consumer.receive(5)
         child = os.fork()
         if child == 0:
@@ -152,7 +150,7 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
 
 
 def waiters(broker: penstock.Broker, topic: str) -> list[Waiter]:
-    delivery = broker.engine.deliveries.in_use.of(broker.engine.topic(topic))
+    delivery = broker.shard.deliveries.in_use.of(broker.shard.topic(topic))
     assert delivery is not None
     return [waiter for desk in delivery.desks.values() for waiter in desk.waiters]
 
@@ -166,9 +164,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def wake_for_nothing(broker: penstock.Broker, topic: str) -> None:
-    delivery = broker.engine.deliveries.in_use.of(broker.engine.topic(topic))
+    delivery = broker.shard.deliveries.in_use.of(broker.shard.topic(topic))
     assert delivery is not None
-    with broker.engine.lock:
+    with broker.shard.lock:
         for waiter in waiters(broker, topic):
             waiter.served(delivery, [])
 

@@ -194,7 +194,7 @@ def test_a_stage_is_given_up_if_ctrl_c_comes_before_a_reply_was_counted(
 
 def test_a_refused_batch_can_be_staged_again_and_half_a_batch_gives_the_stage_up(tmp_path: Path) -> None:
     with Running(tmp_path, broker={"max_batch_bytes": "1MiB"}) as server, Client(server.address) as client:
-        stages, real = server.broker.engine.stages, server.broker.engine.stages.stage_intake
+        stages, real = server.broker.shard.stages, server.broker.shard.stages.stage_intake
         refused = iter([True, False, False, True])
 
         def stage_intake(*arguments: Any) -> int:

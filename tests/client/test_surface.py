@@ -40,7 +40,7 @@ EXTRA: dict[type, set[str]] = {
 }
 """What only clients have; some of it is what the rest stands on."""
 LEFT_OUT: dict[type, set[str]] = {
-    Client: {"engine"},  # it is in another process
+    Client: {"shard", "engine"},  # it is in another process
     AsyncClient: {"recovery"},  # a property cannot be awaited: `(await client.status()).recovery`
 }
 EXTRA_ARGUMENTS = {"consumer": ["auto_extend"]}
@@ -60,7 +60,7 @@ def operations(kind: type) -> set[str]:
 
 @pytest.mark.parametrize(("embedded", "client"), PAIRS)
 def test_a_client_has_every_operation_and_no_other_than_those_listed(embedded: type, client: type) -> None:
-    instance_only = {"engine"} if embedded is Broker else set()
+    instance_only = {"shard"} if embedded is Broker else set()
     left_out, extra = LEFT_OUT.get(client, set()), EXTRA[client]
     assert (operations(embedded) | instance_only) - operations(client) == left_out
     assert operations(client) - operations(embedded) <= extra

@@ -32,7 +32,7 @@ if sys.argv[2] == "at work":
     one.publish("c", "d")
     threading.Thread(target=one.broker.settle, daemon=True).start()
     until(one.unread)
-print(one.child.pid, one.broker.engine.epoch, flush=True)
+print(one.child.pid, one.broker.shard.epoch, flush=True)
 sys.stdin.read()
 """
 
@@ -85,8 +85,8 @@ def test_L1_L2_what_the_process_of_a_killed_broker_still_does_disturbs_nobody_an
     with going_on(former.segment_process):
         former.kill()
         with settling(tmp_path) as one:
-            assert one.broker.engine.epoch == former.epoch + 1
-            until(lambda: not one.broker.engine.untidy, "the tidying")
+            assert one.broker.shard.epoch == former.epoch + 1
+            until(lambda: not one.broker.shard.untidy, "the tidying")
             if settled:  # and its journal file is gone
                 one.broker.settle()
             with ending(former.segment_process):  # it wakes up when all is tidy
@@ -111,7 +111,7 @@ def test_L2_a_late_file_of_a_former_process_is_nobody_s_and_goes_with_the_tidyin
     with ending(former.segment_process):
         former.kill()
     with settling(tmp_path) as one:
-        until(lambda: not one.broker.engine.untidy, "the tidying")
+        until(lambda: not one.broker.shard.untidy, "the tidying")
         late.write_bytes(b"PAR1" + bytes(1000))  # killed in the middle of it
         one.publish("c")
         one.broker.settle()
@@ -125,7 +125,7 @@ def test_L2_a_late_file_of_a_former_process_is_nobody_s_and_goes_with_the_tidyin
     with ending(crashed.segment_process):
         crashed.kill()
     with penstock.open(tmp_path) as again:
-        until(lambda: not again.engine.untidy, "the tidying")
+        until(lambda: not again.shard.untidy, "the tidying")
         assert temporary_files(tmp_path) == []
         assert values(again) == [b"a", b"b", b"c", b"a", b"b"]
     assert problems(tmp_path) == []

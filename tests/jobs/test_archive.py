@@ -48,7 +48,7 @@ def test_L13_L14_archived_settled_and_unsettled_messages_and_events_are_in_the_l
     client.create_topic("t", partitions=2, archive=str(tmp_path / "cold"))
     client.publish_many("t", of_all_kinds(100, delayed=False))
     server.broker.settle()
-    topic = server.broker.engine.topic("t")
+    topic = server.broker.shard.topic("t")
     topic.config = replace(topic.config, retention_bytes=1)
     assert server.broker.retain() == 2, "they are in the archive of the broker now"
     topic.config = replace(topic.config, retention_bytes=None)

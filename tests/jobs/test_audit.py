@@ -279,7 +279,7 @@ def test_Q1_a_broker_whose_figures_are_not_those_of_its_events_is_told(spark: Sp
     server.client.publish_many("t", [f"{n}" for n in range(50)])
     with server.client.consumer("t", "g") as consumer:
         consumer.ack(consumer.receive(20))
-    for partition in server.broker.engine.catalog.by_name["t"].partitions:
+    for partition in server.broker.shard.catalog.by_name["t"].partitions:
         assert partition.state is not None
         partition.state.groups["g"].tally.acked += 1
     outcome = audit(spark, Place(servers=server.address))

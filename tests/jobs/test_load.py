@@ -438,7 +438,7 @@ def test_a_damaged_file_in_the_midst_publishes_no_part_of_its_part(
     assert server.client.topics() == []
     (tmp_path / "b.csv.gz").write_bytes(packed)
     assert load(spark, place, [tmp_path], "t").summary["messages"] == 200_001
-    assert len(server.broker.engine.stages) == 0
+    assert len(server.broker.shard.stages) == 0
 
 
 KILLED = """

@@ -105,9 +105,9 @@ class Running:
 
     def waiters(self, topic: str = "t", group: str = "g") -> int:
         """How many wait for messages of a group."""
-        engine = self.broker.engine
-        with engine.lock:
-            desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic]).get(group)
+        shard = self.broker.shard
+        with shard.lock:
+            desk = shard.deliveries.in_use.groups(shard.catalog.by_name[topic]).get(group)
             return 0 if desk is None else len(desk.waiters)
 
     def tasks(self) -> int:

@@ -18,7 +18,7 @@ from penstock.server.metrics.metrics import Metrics
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.operations.burying import bury
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.testing import MemoryStorage, VirtualClock
 
 ROOT = Path(__file__).parent.parent.parent
@@ -81,23 +81,23 @@ class Watched:
         self.broker, self.clock, self.metrics = broker, clock, metrics
 
     def page(self) -> Page:
-        self.broker.engine.journal.flush()  # deliveries are written when nobody waits for it
+        self.broker.shard.journal.flush()  # deliveries are written when nobody waits for it
         return Page(self.metrics.render())
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and have what it changes written down."""
         self.clock.advance(seconds)
-        with self.broker.engine.lock:
-            self.broker.engine.keep_time()
-        bury(self.broker.engine)
-        self.broker.engine.journal.flush()
+        with self.broker.shard.lock:
+            self.broker.shard.keep_time()
+        bury(self.broker.shard)
+        self.broker.shard.journal.flush()
 
 
 @contextlib.contextmanager
-def metrics_of(engine: Engine, **options: Any) -> Iterator[Metrics]:
+def metrics_of(shard: Shard, **options: Any) -> Iterator[Metrics]:
     loop = asyncio.new_event_loop()
     try:
-        yield Metrics(engine, ServerConfig.parse(options), loop, Pipelines(engine.clock))
+        yield Metrics(shard, ServerConfig.parse(options), loop, Pipelines(shard.clock))
     finally:
         loop.close()
 
@@ -108,7 +108,7 @@ def watched(
 ) -> Iterator[Watched]:
     clock = clock or VirtualClock()
     opened = penstock.open(storage=storage or MemoryStorage(), clock=clock, **{"min_free_bytes": 0, **options})
-    with opened as broker, metrics_of(broker.engine, metrics_topics_max=topics_max) as metrics:
+    with opened as broker, metrics_of(broker.shard, metrics_topics_max=topics_max) as metrics:
         yield Watched(broker, clock, metrics)
 
 

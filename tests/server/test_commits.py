@@ -28,14 +28,14 @@ class Publisher:
     """Publishes, and keeps what was told of each message."""
 
     def __init__(self, broker: penstock.Broker, sending: Sequence[bool] = ()) -> None:
-        self.engine = broker.engine
+        self.shard = broker.shard
         self.sent_first = 0
         self._sending = iter(sending)
-        self.commits = Commits(asyncio.get_running_loop(), broker.engine)
+        self.commits = Commits(asyncio.get_running_loop(), broker.shard)
         self.commits.send_first = self._send_first
         self.told: Counter[int] = Counter()
         self.errors: list[PenstockError] = []
-        self.before = broker.engine.journal.commits
+        self.before = broker.shard.journal.commits
 
     def _send_first(self) -> bool:
         self.sent_first += 1
@@ -43,7 +43,7 @@ class Publisher:
 
     def publish(self) -> int:
         """Publish one; its offset."""
-        identity, commit = self.engine.publish("t", Message(b"x"))
+        identity, commit = self.shard.publish("t", Message(b"x"))
 
         def tell(error: PenstockError | None) -> None:
             self.told[identity.offset] += 1
@@ -56,7 +56,7 @@ class Publisher:
     @property
     def committed(self) -> int:
         """How many groups were written."""
-        return self.engine.journal.commits - self.before
+        return self.shard.journal.commits - self.before
 
 
 def test_what_is_committed_soon_is_committed_at_once_and_only_once(broker: penstock.Broker) -> None:

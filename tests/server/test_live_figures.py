@@ -38,7 +38,7 @@ def test_a_point_has_the_rates_since_the_last_one(world: Watched, figures: LiveF
         messages = consumer.receive(10)
         consumer.ack(messages[:6])
         consumer.fail(messages[6:8], "no milk")
-        broker.engine.journal.flush()
+        broker.shard.journal.flush()
         world.metrics.connection_opened("http")
         point = figures.take(started_s + 2)
         assert (point.published, point.delivered, point.acked) == (11.5, 5, 3)  # with two dead letters
@@ -54,9 +54,9 @@ def test_a_point_has_the_rates_since_the_last_one(world: Watched, figures: LiveF
 
 def test_latencies_are_those_of_the_interval(world: Watched, figures: LiveFigures) -> None:
     def publish_and_take(seconds: float, at_s: float) -> LivePoint:
-        world.broker.engine.publish_many("t", ["x"])
+        world.broker.shard.publish_many("t", ["x"])
         world.clock.advance(seconds)
-        world.broker.engine.journal.flush()
+        world.broker.shard.journal.flush()
         return figures.take(at_s)
 
     slow, quick = publish_and_take(2.5, 1), publish_and_take(0.0025, 2)

@@ -20,7 +20,7 @@ from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
 from penstock.server.metrics import loop_delay
 from penstock.server.metrics.catalogue import METRICS
 from penstock.shard.metering.meters import OTHER
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage
 from tests.server.metrics_harness import Page, TickingClock, Watched, metrics_of, promtool, watched
 
@@ -125,7 +125,7 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
     metrics.loop.run_forever()
     metrics.stop()
     pages.append(world.page())
-    broker.engine.publish("t", Message("not written yet"))
+    broker.shard.publish("t", Message("not written yet"))
     pages.append(Page(metrics.render()))
 
 
@@ -145,15 +145,15 @@ def test_what_a_group_lost_to_retention_is_in_no_lag_and_has_its_own_metric(worl
 def page_after_a_crash() -> Page:
     """Of a broker that was killed in the middle of a write, and opened again with other options."""
     storage, clock = MemoryStorage(), TickingClock(0.003)
-    engine = Engine(storage, BrokerConfig.parse({"min_free_bytes": 0}), clock)
+    shard = Shard(storage, BrokerConfig.parse({"min_free_bytes": 0}), clock)
     for value in ("first", "second" * 10):
-        end = engine.journal.position()[1]
-        engine.publish("t", Message(value))
-        engine.journal.flush()
+        end = shard.journal.position()[1]
+        shard.publish("t", Message(value))
+        shard.journal.flush()
     storage.close()
     del storage.contents[file_name(1)][end + 70 :]
     options = {"sync": "interval", "min_free_bytes": 1, "max_unsettled_bytes": "4GiB"}
-    again = Engine(storage, BrokerConfig.parse(options), clock)
+    again = Shard(storage, BrokerConfig.parse(options), clock)
     with metrics_of(again) as metrics:
         page = Page(metrics.render())
     again.close()
@@ -230,7 +230,7 @@ def test_a_group_that_nobody_used_since_the_start_is_left_alone() -> None:
         assert shown(page) == {
             "lag": 2, "ready": None, "leased": 0, "delayed": None, "retrying": 0, "oldest_unacked_seconds": 60.0,
         }  # fmt: skip
-        assert not world.broker.engine.deliveries.in_use.all()
+        assert not world.broker.shard.deliveries.in_use.all()
         with world.broker.consumer("t", "g"):
             assert shown(world.page())["ready"] == 2
             assert world.page().value("penstock_group_members", topic="t", group="g") == 1
@@ -343,9 +343,9 @@ def test_the_oldest_topics_keep_their_series_after_a_restart() -> None:
 
 
 def test_a_page_of_thousands_of_topics_stays_small(world: Watched) -> None:
-    engine = world.broker.engine
+    shard = world.broker.shard
     for number in range(5000):
-        engine.create_topic(f"a-topic-with-a-name-{number}", {"partitions": 1})
+        shard.create_topic(f"a-topic-with-a-name-{number}", {"partitions": 1})
     for number in range(0, 400, 2):
         for group in ("billing", "shipping"):
             world.broker.create_group(f"a-topic-with-a-name-{number}", group)

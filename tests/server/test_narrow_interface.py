@@ -16,15 +16,15 @@ INSIDES = {
     *("core", "lock", "upkeep_lock", "state", "catalog", "topic", "topics", "folding", "journal", "deliveries"),
     *("publishing", "schedules", "checkpoints", "log_events", "append_internal"),
 }
-"""What an engine has for the other parts of its shard, and for views."""
+"""What a shard has for the other parts of its shard, and for views."""
 
 
 def reaches(source: str) -> Iterator[str]:
-    """The insides of an engine that a module uses."""
+    """The insides of a shard that a module uses."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and node.attr in INSIDES:
             name = ast.unparse(node.value).rpartition(".")[2]
-            if name.strip("_") in ("engine", "shard"):
+            if name.strip("_") in ("shard", "shard"):
                 yield f"{name}.{node.attr}, line {node.lineno}"
 
 
@@ -38,10 +38,10 @@ def test_no_port_takes_the_state_lock_or_touches_what_is_inside_the_shard() -> N
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("with engine.lock: pass", ["engine.lock, line 1"]),
-        ("self._engine.journal.flush()", ["_engine.journal, line 1"]),
-        ("x = broker.engine.deliveries", ["engine.deliveries, line 1"]),
-        ("engine.flush(); engine.frozen; self.lock; path.state", []),
+        ("with shard.lock: pass", ["shard.lock, line 1"]),
+        ("self._shard.journal.flush()", ["_shard.journal, line 1"]),
+        ("x = broker.shard.deliveries", ["shard.deliveries, line 1"]),
+        ("shard.flush(); shard.frozen; self.lock; path.state", []),
     ],
 )
 def test_what_counts_as_reaching_inside(source: str, found: list[str]) -> None:

@@ -88,7 +88,7 @@ def _cancel(broker: penstock.Broker, _: VirtualClock) -> None:
 
 def _retain(broker: penstock.Broker, clock: VirtualClock) -> None:
     """Let the messages that are settled grow old, and go."""
-    Settler(broker.engine).settle()
+    Settler(broker.shard).settle()
     clock.advance(7200)
     broker.retain()
 
@@ -110,10 +110,10 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 def settled(broker: penstock.Broker) -> list[GroupInfo]:
     """The details of all groups, when time has done what it does and everything is written down."""
     broker.groups()  # puts all of them to use
-    with broker.engine.lock:
-        broker.engine.keep_time()
-    bury(broker.engine)
-    broker.engine.journal.flush()
+    with broker.shard.lock:
+        broker.shard.keep_time()
+    bury(broker.shard)
+    broker.shard.journal.flush()
     return broker.groups()
 
 
@@ -123,11 +123,11 @@ def told(groups: list[Any], names: list[str]) -> list[tuple[Any, ...]]:
 
 def check_live(broker: penstock.Broker, details: list[GroupInfo]) -> None:
     """Lists and metrics tell what the details tell."""
-    listed, total = list_groups(broker.engine, lambda _: True)
+    listed, total = list_groups(broker.shard, lambda _: True)
     assert told([group.info for group in listed], LISTED) == told(details, LISTED)
     assert total == len(listed)
     assert all(group.in_use for group in listed)
-    with metrics_of(broker.engine) as metrics:
+    with metrics_of(broker.shard) as metrics:
         page = Page(metrics.render())
     for info in details:
         of_page = [page.value(f"penstock_group_{name}", topic=info.topic, group=info.name) for name in MEASURED]
@@ -155,10 +155,10 @@ def check_at_rest(path: Path, details: list[GroupInfo]) -> list[GroupProgress]:
 
 def check_idle(broker: penstock.Broker, groups: list[GroupProgress]) -> None:
     """After a restart, lists and metrics open nothing, and tell all but how much of what can be taken is delayed."""
-    listed, _ = list_groups(broker.engine, lambda _: True)
+    listed, _ = list_groups(broker.shard, lambda _: True)
     names = [*DURABLE, "retrying"]
     assert told([group.info for group in listed], names) == told(groups, names)
-    with metrics_of(broker.engine) as metrics:
+    with metrics_of(broker.shard) as metrics:
         page = Page(metrics.render())
     for group, in_use in listed:
         assert (group.ready, group.leased, group.delayed) == (group.lag - group.retrying, 0, 0)

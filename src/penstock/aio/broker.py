@@ -22,7 +22,7 @@ from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
 from penstock.model.units import Duration, Time
 from penstock.shard.operations.consuming import Consuming
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.storage import Storage
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class AsyncBroker(AsyncAdministration):
         return self._opened
 
     @property
-    def _engine(self) -> Engine:
-        return self._broker.engine
+    def _shard(self) -> Shard:
+        return self._broker.shard
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await opening).close()  # it cannot be stopped half-way
             raise
-        self._outcomes = ThreadOutcomes(loop, self._opened.engine.flush_soon)
+        self._outcomes = ThreadOutcomes(loop, self._opened.shard.flush_soon)
         return self
 
     async def __aexit__(
@@ -91,7 +91,7 @@ class AsyncBroker(AsyncAdministration):
     ) -> MessageId:
         """Publish one message; done when it is durable."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
-        identity, commit = self._engine.publish(topic, message)
+        identity, commit = self._shard.publish(topic, message)
         if commit is not None:
             if not commit.done:
                 await self._outcomes.of(commit)
@@ -108,7 +108,7 @@ class AsyncBroker(AsyncAdministration):
         sequence: int | None = None,
     ) -> MessageIds:
         """Publish a batch in one durable step."""
-        ids, commit = self._engine.publish_many(topic, messages, producer, sequence)
+        ids, commit = self._shard.publish_many(topic, messages, producer, sequence)
         if commit is not None:
             if not commit.done:
                 await self._outcomes.of(commit)
@@ -138,7 +138,7 @@ class AsyncBroker(AsyncAdministration):
         making = asyncio.ensure_future(
             asyncio.to_thread(
                 lambda: Consuming(
-                    self._engine,
+                    self._shard,
                     AsyncDelivery,
                     topic,
                     group,
@@ -156,7 +156,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await making).close()  # it cannot be stopped half-way
             raise
-        return AsyncConsumer(consuming, self._outcomes, self._engine.clock, acks_itself)
+        return AsyncConsumer(consuming, self._outcomes, self._shard.clock, acks_itself)
 
     def read(
         self,

@@ -18,7 +18,7 @@ from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
     from penstock.aio.outcomes import Outcomes
-    from penstock.model.clock import EngineClock
+    from penstock.model.clock import ShardClock
 
 
 class AsyncDelivery(Delivered, frozen=True, gc=False):
@@ -74,7 +74,7 @@ class AsyncConsumer:
     """
 
     def __init__(
-        self, consuming: Consuming[AsyncDelivery], outcomes: Outcomes, clock: EngineClock, autoack: bool
+        self, consuming: Consuming[AsyncDelivery], outcomes: Outcomes, clock: ShardClock, autoack: bool
     ) -> None:
         self.consuming = consuming
         self._outcomes = outcomes

@@ -19,14 +19,14 @@ from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
 from penstock.shard.interrupts import Uninterrupted
 from penstock.shard.operations import dead_letters, delays, groups, replay
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.views import info, tracing
 
 
 class Administration:
     """The operations that people and tools use to look after a broker."""
 
-    engine: Engine
+    shard: Shard
 
     def status(self) -> BrokerStatus:
         """The broker at this instant: who it is, how much it holds, and whether it can write."""
@@ -50,21 +50,21 @@ class Administration:
             max_in_flight=optional(whole(1, 1_000_000_000))(max_in_flight),
         )
         with Uninterrupted():
-            if (topic, group) in groups.list_groups(self.engine, None):
+            if (topic, group) in groups.list_groups(self.shard, None):
                 raise GroupInUse(f"{topic} has a group {shown(group)} already")
-            self.engine.deliveries.open_group(topic, group, start, settings)
-            return groups.show_group(self.engine, topic, group)
+            self.shard.deliveries.open_group(topic, group, start, settings)
+            return groups.show_group(self.shard, topic, group)
 
     def groups(self, topic: str | None = None) -> list[GroupInfo]:
         """Every group, or those of one topic."""
         with Uninterrupted():
-            found = groups.list_groups(self.engine, topic)
-            return [groups.show_group(self.engine, name, group) for name, group in found]
+            found = groups.list_groups(self.shard, topic)
+            return [groups.show_group(self.shard, name, group) for name, group in found]
 
     def group(self, topic: str, group: str) -> GroupInfo:
         """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
         with Uninterrupted():
-            return groups.show_group(self.engine, topic, group)
+            return groups.show_group(self.shard, topic, group)
 
     def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
         """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
@@ -72,7 +72,7 @@ class Administration:
         Times are datetimes, ISO 8601 text, or seconds since 1970 with a fraction (a whole number is an offset).
         """
         with Uninterrupted():
-            groups.seek_group(self.engine, topic, group, to, partition)
+            groups.seek_group(self.shard, topic, group, to, partition)
 
     def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
@@ -90,26 +90,26 @@ class Administration:
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
         with Uninterrupted():
-            self.engine.deliveries.delete_group(topic, group)
+            self.shard.deliveries.delete_group(topic, group)
 
     # Delays.
 
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
         with Uninterrupted():
-            return list(delays.list_delayed(self.engine, topic, check_limit(limit)))
+            return list(delays.list_delayed(self.shard, topic, check_limit(limit)))
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
         with Uninterrupted():
-            return delays.cancel_delayed(self.engine, _identity(identity))
+            return delays.cancel_delayed(self.shard, _identity(identity))
 
     def reschedule_delayed(
         self, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
     ) -> datetime | None:
         """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
         with Uninterrupted():
-            return delays.reschedule_delayed(self.engine, _identity(identity), delay, deliver_at)
+            return delays.reschedule_delayed(self.shard, _identity(identity), delay, deliver_at)
 
     # Schedules.
 
@@ -132,14 +132,14 @@ class Administration:
         """
         message = Message(value, key, headers, priority, expires_in=expires_in)
         with Uninterrupted():
-            with self.engine.lock:
+            with self.shard.lock:
                 made, commit = self._open_engine().schedules.put(name, cron, zone, topic, message)
-            self.engine.journal.wait(commit)
+            self.shard.journal.wait(commit)
         return made
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        with self.engine.lock:
+        with self.shard.lock:
             return self._open_engine().schedules.all()
 
     def pause_schedule(self, name: str) -> Schedule:
@@ -153,15 +153,15 @@ class Administration:
     def remove_schedule(self, name: str) -> None:
         """End a schedule."""
         with Uninterrupted():
-            with self.engine.lock:
+            with self.shard.lock:
                 commit = self._open_engine().schedules.remove(name)
-            self.engine.journal.wait(commit)
+            self.shard.journal.wait(commit)
 
     def _pause(self, name: str, paused: bool) -> Schedule:
         with Uninterrupted():
-            with self.engine.lock:
+            with self.shard.lock:
                 changed, commit = self._open_engine().schedules.pause(name, paused)
-            self.engine.journal.wait(commit)
+            self.shard.journal.wait(commit)
         return changed
 
     # Dead letters.
@@ -233,10 +233,10 @@ class Administration:
         with Uninterrupted():
             return tracing.trace(self._open_engine(), _identity(identity))
 
-    def _open_engine(self) -> Engine:
-        if self.engine.closed:
+    def _open_engine(self) -> Shard:
+        if self.shard.closed:
             raise BrokerClosed("the broker is closed")
-        return self.engine
+        return self.shard
 
 
 def _identity(identity: MessageId | str) -> MessageId:

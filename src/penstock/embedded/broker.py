@@ -1,10 +1,11 @@
-"""The embedded broker: the engine with threads of its own, in plain calls that return when it is done."""
+"""The embedded broker: the shard with threads of its own, in plain calls that return when it is done."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +28,7 @@ from penstock.segments.window import Window
 from penstock.shard.interrupts import Uninterrupted
 from penstock.shard.reading.layouts import topic_layout
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.background import Background
 from penstock.shard.upkeep.retention import retain, trim
 from penstock.shard.upkeep.segment_process import SegmentProcess
@@ -55,8 +56,14 @@ class Broker(Administration):
         clock: Clock | None = None,
         segment_process: SegmentProcess | None = None,
     ) -> None:
-        self.engine = Engine(storage, config, clock)
-        self._background = Background(self.engine, segment_process)
+        self.shard = Shard(storage, config, clock)
+        self._background = Background(self.shard, segment_process)
+
+    @property
+    def engine(self) -> Shard:
+        """Deprecated: the name that `shard` had in 0.1."""
+        warnings.warn("Broker.engine is called Broker.shard now", DeprecationWarning, stacklevel=2)
+        return self.shard
 
     def publish(
         self,
@@ -75,9 +82,9 @@ class Broker(Administration):
         """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         with Uninterrupted():
-            identity, commit = self.engine.publish(topic, message)
+            identity, commit = self.shard.publish(topic, message)
             if commit is not None:
-                self.engine.journal.wait(commit)
+                self.shard.journal.wait(commit)
         return identity
 
     def publish_many(
@@ -96,9 +103,9 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            ids, commit = self.engine.publish_many(topic, messages, producer, sequence)
+            ids, commit = self.shard.publish_many(topic, messages, producer, sequence)
             if commit is not None:
-                self.engine.journal.wait(commit)
+                self.shard.journal.wait(commit)
         return ids
 
     def stage_many(self, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
@@ -109,12 +116,12 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            return self.engine.stages.stage_many(stage, topic, messages)
+            return self.shard.stages.stage_many(stage, topic, messages)
 
     def seal_stage(self, stage: str) -> int:
         """Put what was staged on disk; it takes no more from now on. How many messages; none if there is no stage."""
         with Uninterrupted():
-            return self.engine.stages.seal_stage(stage)
+            return self.shard.stages.seal_stage(stage)
 
     def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
         """Publish what sealed stages hold, in their order, once for each producer and sequence; how many messages.
@@ -124,7 +131,7 @@ class Broker(Administration):
         begun before a crash is finished with the stages of the first time.
         """
         with Uninterrupted():
-            return self.engine.staging.publish_staged(stages, producer, sequence)
+            return self.shard.staging.publish_staged(stages, producer, sequence)
 
     def staged_sequence(self, producer: str) -> int | None:
         """The sequence that `publish_staged` knows of a producer as its newest; None if it knows none.
@@ -132,12 +139,12 @@ class Broker(Administration):
         So work that publishes in numbered parts goes on where it was, after whatever ended it.
         """
         with Uninterrupted():
-            return self.engine.staging.staged_sequence(producer)
+            return self.shard.staging.staged_sequence(producer)
 
     def drop_staged(self, stages: Sequence[str]) -> None:
         """Forget stages that will not be published; any that is not there, or is being published, is left alone."""
         with Uninterrupted():
-            self.engine.stages.drop_staged(stages)
+            self.shard.stages.drop_staged(stages)
 
     def consumer(
         self,
@@ -159,7 +166,7 @@ class Broker(Administration):
         """
         with Uninterrupted():
             return Consumer(
-                self.engine,
+                self.shard,
                 topic,
                 group,
                 mode=mode,
@@ -211,30 +218,30 @@ class Broker(Administration):
     def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
         logs = [log for log in self._logs(topic, partition, events=True) if log is not None]
-        return itertools.chain.from_iterable(LogReader(self.engine, log).events(Window()) for log in logs)
+        return itertools.chain.from_iterable(LogReader(self.shard, log).events(Window()) for log in logs)
 
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
         (log,) = self._logs(topic, partition)
         assert log is not None
-        return LogReader(self.engine, log).first_at(parse_time_us(time))
+        return LogReader(self.shard, log).first_at(parse_time_us(time))
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
-        with self.engine.lock:
-            return [topic_info(topic) for _, topic in sorted(self.engine.catalog.by_name.items())]
+        with self.shard.lock:
+            return [topic_info(topic) for _, topic in sorted(self.shard.catalog.by_name.items())]
 
     def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
         """Where the messages and events of a topic lie: how far they reach, and the segment files, if wanted."""
-        with self.engine.lock:
-            return topic_layout(self.engine.topic(topic), self.engine.storage.path if segments else None)
+        with self.shard.lock:
+            return topic_layout(self.shard.topic(topic), self.shard.storage.path if segments else None)
 
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
         with Uninterrupted():
-            self.engine.journal.wait(self.engine.create_topic(name, config))
-        with self.engine.lock:
-            return topic_info(self.engine.topic(name))
+            self.shard.journal.wait(self.shard.create_topic(name, config))
+        with self.shard.lock:
+            return topic_info(self.shard.topic(name))
 
     def configure_topic(self, name: str, **options: Any) -> TopicInfo:
         """Change options of a topic, such as `retention_age` or `visibility_timeout`; `partitions` and `order` stay.
@@ -242,18 +249,18 @@ class Broker(Administration):
         Consumers that are at work follow at once: what they hold stays as it was leased to them.
         """
         with Uninterrupted():
-            commit = self.engine.configure_topic(name, options)
+            commit = self.shard.configure_topic(name, options)
             if commit is not None:
-                self.engine.journal.wait(commit)
-        with self.engine.lock:
-            return topic_info(self.engine.topic(name))
+                self.shard.journal.wait(commit)
+        with self.shard.lock:
+            return topic_info(self.shard.topic(name))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
         with Uninterrupted():
-            self.engine.journal.wait(self.engine.delete_topic(name))
+            self.shard.journal.wait(self.shard.delete_topic(name))
             with contextlib.suppress(BrokerClosed):  # closing writes one too
-                self.engine.checkpoint()
+                self.shard.checkpoint()
 
     def settle(self) -> None:
         """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""
@@ -263,7 +270,7 @@ class Broker(Administration):
     def retain(self) -> int:
         """Apply retention now; how many segments were removed or archived."""
         with Uninterrupted():
-            return retain(self.engine)
+            return retain(self.shard)
 
     def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
         """Remove the segments that lie wholly before these offsets (by partition), for good; how many went.
@@ -273,19 +280,19 @@ class Broker(Administration):
         all messages that they speak of are gone.
         """
         with Uninterrupted():
-            return trim(self.engine, topic, before, events)
+            return trim(self.shard, topic, before, events)
 
     @property
     def recovery(self) -> RecoveryReport:
         """What was found when the directory was opened."""
-        return self.engine.recovery
+        return self.shard.recovery
 
     def close(self) -> None:
         """Finish what is under way and let the directory go; closing twice is harmless."""
         with Uninterrupted():
-            if self.engine.refuse_work():
+            if self.shard.refuse_work():
                 self._background.stop()
-                self.engine.close()
+                self.shard.close()
 
     def __enter__(self) -> Self:
         return self
@@ -295,13 +302,13 @@ class Broker(Administration):
 
     def _readers(self, topic: str, partition: int | None, include_deleted: bool) -> list[LogReader]:
         logs = self._logs(topic, partition)
-        return [LogReader(self.engine, log, include_deleted) for log in logs if log is not None]
+        return [LogReader(self.shard, log, include_deleted) for log in logs if log is not None]
 
     def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[Log | None]:
-        with self.engine.lock:
-            if self.engine.closed:
+        with self.shard.lock:
+            if self.shard.closed:
                 raise BrokerClosed("the broker is closed")
-            found = self.engine.topic(topic)
+            found = self.shard.topic(topic)
             chosen = found.partitions if partition is None else [found.partition(partition)]
             return [part.events if events else part.messages for part in chosen]
 

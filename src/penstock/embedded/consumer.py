@@ -18,7 +18,7 @@ from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.waiting import Fetched
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 
 class Delivery(Delivered, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class Consumer:
 
     def __init__(
         self,
-        engine: Engine,
+        shard: Shard,
         topics: str | Sequence[str],
         group: str,
         *,
@@ -80,10 +80,10 @@ class Consumer:
         session_timeout: Duration = 30.0,
         name: str | None = None,
     ) -> None:
-        self._engine = engine
+        self._shard = shard
         self._autoack = yes_or_no(autoack)
         self._consuming = Consuming(
-            engine,
+            shard,
             Delivery,
             topics,
             group,
@@ -94,7 +94,7 @@ class Consumer:
             start=start,
             name=name,
         )
-        self._ready = ReadAhead(self._consuming, engine.clock, self._autoack)
+        self._ready = ReadAhead(self._consuming, shard.clock, self._autoack)
 
     @property
     def name(self) -> str:
@@ -162,7 +162,7 @@ class Consumer:
             with Uninterrupted():
                 commit = self._consuming.close()
                 if commit is not None:
-                    self._engine.journal.wait(commit)
+                    self._shard.journal.wait(commit)
 
     def __enter__(self) -> Self:
         return self
@@ -181,7 +181,7 @@ class Consumer:
         arrived = threading.Lock()  # bare: Ctrl-C in a wait leaves no other lock behind
         arrived.acquire()
         waiter = self._consuming.waiter(wanted, visibility_s, arrived.release)
-        clock = self._engine.clock
+        clock = self._shard.clock
         until_s = clock.monotonic_s() + wait_s
         try:
             while True:
@@ -203,6 +203,6 @@ class Consumer:
 
     def _wait(self, commit: Commit | None, lost: LeaseLost | None) -> None:
         if commit is not None:
-            self._engine.journal.wait(commit)
+            self._shard.journal.wait(commit)
         if lost is not None:
             raise lost

@@ -1,7 +1,7 @@
 """Time, sleeping and randomness come in through this seam, so that tests can run the broker on virtual time.
 
 Whatever would differ between two runs of the same operations is asked of the clock. Only threads that wait for each
-other do so in real time; an engine has none (`tests/broker/test_clock_seam.py` names every such place).
+other do so in real time; a shard has none (`tests/broker/test_clock_seam.py` names every such place).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Clock(Protocol):
 
 
 @runtime_checkable
-class EngineClock(Clock, Protocol):
-    """What an engine runs on: a clock that can also sleep, and is the source of random bytes."""
+class ShardClock(Clock, Protocol):
+    """What a shard runs on: a clock that can also sleep, and is the source of random bytes."""
 
     def sleep_s(self, seconds: float) -> None:
         """Return when so many seconds have passed, by this clock."""
@@ -61,8 +61,8 @@ class _OwnTime(SystemClock):
         return self._clock.monotonic_s()
 
 
-def to_engine_clock(clock: Clock | None) -> EngineClock:
+def to_shard_clock(clock: Clock | None) -> ShardClock:
     """The clock itself; what it lacks is the machine's, and without one everything is."""
     if clock is None:
         return SystemClock()
-    return clock if isinstance(clock, EngineClock) else _OwnTime(clock)
+    return clock if isinstance(clock, ShardClock) else _OwnTime(clock)

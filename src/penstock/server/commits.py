@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.journal import Commit
 from penstock.model.errors import PenstockError
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 
 _SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64
@@ -40,11 +40,11 @@ class Commits:
     slow, the broker's commit thread does most of them, and the loop goes on meanwhile.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, shard: Shard) -> None:
         self._loop = loop
         self.send_first: Callable[[], bool] = lambda: False
         """Sends what is ready to go out and need not wait for the disk; whether there was anything."""
-        self._flush, self._flush_soon = engine.flush, engine.flush_soon
+        self._flush, self._flush_soon = shard.flush, shard.flush_soon
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._came = 0  # since the last look

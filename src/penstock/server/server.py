@@ -122,9 +122,9 @@ class Server:
 
     def set_topic_defaults(self, config: ServerConfig) -> list[str]:
         """Take new defaults for topics that are made from now on; what changed."""
-        engine = self.broker.engine
-        old, new = asdict(engine.config.topic_defaults), asdict(config.broker.topic_defaults)
-        engine.set_topic_defaults(config.broker.topic_defaults)
+        shard = self.broker.shard
+        old, new = asdict(shard.config.topic_defaults), asdict(config.broker.topic_defaults)
+        shard.set_topic_defaults(config.broker.topic_defaults)
         return [f"{name}: {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
 
     def read_secrets_again(self, config: ServerConfig) -> None:

@@ -31,7 +31,7 @@ class Services:
 
     def __init__(self, broker: Broker, config: ServerConfig) -> None:
         self.broker = broker
-        self.engine = broker.engine
+        self.shard = broker.shard
         self.config = config
         self.max_connections = connections_max(config)
         self.loop = asyncio.get_running_loop()
@@ -41,11 +41,11 @@ class Services:
         self.tls = server_context(config)
         self.deadlines = Deadlines(config)
         self.workers = Workers(self.loop)
-        self.commits = Commits(self.loop, broker.engine)
-        self.pipelines = Pipelines(broker.engine.clock)
-        self.metrics = Metrics(broker.engine, config, self.loop, self.pipelines)
+        self.commits = Commits(self.loop, broker.shard)
+        self.pipelines = Pipelines(broker.shard.clock)
+        self.metrics = Metrics(broker.shard, config, self.loop, self.pipelines)
         self.live = LiveFigures(self.metrics, self.loop)
-        self.ranking = Ranking(broker.engine)
+        self.ranking = Ranking(broker.shard)
         self.awaited = around(broker, self.commits)
 
     @property

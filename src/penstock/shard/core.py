@@ -9,7 +9,7 @@ from penstock.log.folding import Folding
 from penstock.log.records import Events, Record
 from penstock.log.reservations import reserve_event, reserve_event_log
 from penstock.log.topics import Topic
-from penstock.model.clock import EngineClock
+from penstock.model.clock import ShardClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import BrokerClosed, TopicNotFound
 from penstock.model.events import Event
@@ -27,7 +27,7 @@ class Core:
     """The log of a shard: its state and its journal."""
 
     def __init__(
-        self, storage: Storage, config: BrokerConfig, clock: EngineClock, meters: Meters, found: Recovered
+        self, storage: Storage, config: BrokerConfig, clock: ShardClock, meters: Meters, found: Recovered
     ) -> None:
         self.storage, self.config, self.clock, self.meters = storage, config, clock, meters
         self.lock = StateLock()

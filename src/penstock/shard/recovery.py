@@ -18,7 +18,7 @@ from penstock.log.checkpoint import Checkpoint, restore
 from penstock.log.fold import apply, delete_later, keep_to_limits, stages_removed
 from penstock.log.records import read_record
 from penstock.log.state import State
-from penstock.model.clock import EngineClock
+from penstock.model.clock import ShardClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.info import RecoveryReport
@@ -44,7 +44,7 @@ class Recovered:
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
 
-def recover(storage: Storage, config: BrokerConfig, clock: EngineClock) -> Recovered:
+def recover(storage: Storage, config: BrokerConfig, clock: ShardClock) -> Recovered:
     """The state of the broker whose directory this is; a new broker's where there is nothing."""
     checkpoint = read_checkpoint(storage)
     sequences = journal_sequences(storage)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from penstock.model.clock import Clock, to_engine_clock
+from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import StorageFailed
 from penstock.shard.checkpoints import Checkpoints
@@ -28,11 +28,11 @@ from penstock.storage import Storage
 from penstock.storage.refusals import is_refusal
 
 
-class Engine:
+class Shard:
     """All operations on the log in one storage."""
 
     def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
-        self.storage, self.config, self.clock = storage, config, to_engine_clock(clock)
+        self.storage, self.config, self.clock = storage, config, to_shard_clock(clock)
         self.started_s = self.clock.monotonic_s()
         self.meters = Meters(self.clock)
         self.upkeep_lock = threading.Lock()  # held by settling and by retention

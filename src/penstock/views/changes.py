@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from penstock.log.effects import Happened, Published, TopicDeleted
 from penstock.log.partition_log import Log
 from penstock.log.topics import Topic
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 
 _TIMES_MAX = 20_000
 
@@ -43,8 +43,8 @@ class News(NamedTuple):
 class Changes:
     """Hears of every commit, and keeps one number for each log in which something is new."""
 
-    def __init__(self, engine: Engine, records_max: int) -> None:
-        self._engine = engine
+    def __init__(self, shard: Shard, records_max: int) -> None:
+        self._shard = shard
         self._records_max = records_max
         self.noticed = threading.Event()
         self._listeners: tuple[tuple[type, Callable[[Any], None]], ...] = (
@@ -57,17 +57,17 @@ class Changes:
     def follow(self) -> None:
         """Begin with what is committed from now on."""
         for kind, listener in self._listeners:
-            self._engine.folding.listen(kind, listener)
+            self._shard.folding.listen(kind, listener)
 
     def unfollow(self) -> None:
         """Hear of nothing any more."""
         for kind, listener in self._listeners:
-            self._engine.folding.ignore(kind, listener)
+            self._shard.folding.ignore(kind, listener)
 
     def take(self) -> News:
         """What is new; from the newest back, no more than is allowed."""
         self.noticed.clear()
-        with self._engine.lock:
+        with self._shard.lock:
             starts, times, deleted = self._starts, self._times, self._deleted
             self._forget()
             spans = [(log, start, log.committed_end) for log, start in starts.items()]
@@ -89,7 +89,7 @@ class Changes:
         if not effect.topic.reserved:  # else the broker's own
             self._begins(log, base)
             if len(self._times) < _TIMES_MAX:
-                self._times[log, base] = self._engine.clock.wall_us()
+                self._times[log, base] = self._shard.clock.wall_us()
 
     def _happened(self, effect: Happened) -> None:
         if effect.partition.events is not None and not effect.topic.reserved:

@@ -17,7 +17,7 @@ from penstock.shard.dispatch.group_desk import GroupDesk
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.metering.ages import published_us
 from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 
 _TOPICS_AT_ONCE = 50
 
@@ -62,23 +62,23 @@ class Figures:
     group_count: int = 0
 
 
-def for_each_topic(engine: Engine, look: Callable[[Topic], object]) -> None:
+def for_each_topic(shard: Shard, look: Callable[[Topic], object]) -> None:
     """Look at every topic, with the state lock held, which others get in between."""
-    catalog = engine.catalog
-    with engine.lock:
+    catalog = shard.catalog
+    with shard.lock:
         topics = list(catalog.by_id.values())
     for start in range(0, len(topics), _TOPICS_AT_ONCE):
-        with engine.lock:
+        with shard.lock:
             for topic in topics[start : start + _TOPICS_AT_ONCE]:
                 if topic.committed and topic.id in catalog.by_id:
                     look(topic)
 
 
-def take_figures(engine: Engine) -> Figures:
+def take_figures(shard: Shard) -> Figures:
     """The numbers of now; publishers wait for those of some topics at most."""
-    figures, meters = Figures(), engine.meters
-    for_each_topic(engine, partial(_add_topic, meters, engine.deliveries.in_use, figures))
-    with engine.lock:
+    figures, meters = Figures(), shard.meters
+    for_each_topic(shard, partial(_add_topic, meters, shard.deliveries.in_use, figures))
+    with shard.lock:
         others = meters.others
         if OTHER in figures.topics or others.published or any(others.others.counts):
             shown = figures.topics.setdefault(OTHER, TopicFigures())
@@ -136,13 +136,13 @@ def _add_groups(
             group.members += 0 if desk is None else len(desk.seats)
 
 
-def leased_and_delayed(engine: Engine) -> tuple[int, int]:
+def leased_and_delayed(shard: Shard) -> tuple[int, int]:
     """How many messages are leased, and how many are not due, where anybody consumes; cheap enough for every second."""
     leased = delayed = 0
-    with engine.lock:
-        deliveries = engine.deliveries.in_use.all()
+    with shard.lock:
+        deliveries = shard.deliveries.in_use.all()
     for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
-        with engine.lock:
+        with shard.lock:
             for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:
                 leased += sum(desk.group.leases.total for desk in delivery.desks.values())
                 delayed += sum(len(index.hidden) for index in delivery.indexes)

@@ -11,7 +11,7 @@ from penstock.model.info import BrokerStatus, PartitionInfo, TopicInfo
 from penstock.version import __version__
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _TOPICS_AT_ONCE = 500
 
@@ -42,22 +42,22 @@ class JournalSize(NamedTuple):
     unwritten_bytes: int
 
 
-def journal_size(engine: Engine) -> JournalSize:
+def journal_size(shard: Shard) -> JournalSize:
     """How much is in the journal."""
-    with engine.lock:
-        ends = [file.end for file in engine.journal.files.values()]
-        return JournalSize(sum(ends), len(ends), engine.journal.unwritten_bytes)
+    with shard.lock:
+        ends = [file.end for file in shard.journal.files.values()]
+        return JournalSize(sum(ends), len(ends), shard.journal.unwritten_bytes)
 
 
-def broker_status(engine: Engine) -> BrokerStatus:
+def broker_status(shard: Shard) -> BrokerStatus:
     """The numbers of now; topics are counted some at a time, so that publishers do not wait for it."""
-    with engine.lock:
-        topics = list(engine.catalog.by_id.values())
-    journal = journal_size(engine)
+    with shard.lock:
+        topics = list(shard.catalog.by_id.values())
+    journal = journal_size(shard)
     partitions = groups = 0
     sizes: list[int] = []
     for start in range(0, len(topics), _TOPICS_AT_ONCE):
-        with engine.lock:
+        with shard.lock:
             for topic in topics[start : start + _TOPICS_AT_ONCE]:
                 partitions += len(topic.partitions)
                 state = topic.partitions[0].state
@@ -66,12 +66,12 @@ def broker_status(engine: Engine) -> BrokerStatus:
                     if log.segments:
                         sizes += [segment.size_bytes for segment in log.segments if not segment.archived]
     return BrokerStatus(
-        broker_id=engine.broker_id.hex(),
-        epoch=engine.epoch,
+        broker_id=shard.broker_id.hex(),
+        epoch=shard.epoch,
         version=__version__,
-        directory=engine.storage.path,
-        sync=engine.config.sync,
-        uptime_s=engine.clock.monotonic_s() - engine.started_s,
+        directory=shard.storage.path,
+        sync=shard.config.sync,
+        uptime_s=shard.clock.monotonic_s() - shard.started_s,
         topics=len(topics),
         partitions=partitions,
         groups=groups,
@@ -80,6 +80,6 @@ def broker_status(engine: Engine) -> BrokerStatus:
         segments=len(sizes),
         segment_bytes=sum(sizes),
         unwritten_bytes=journal.unwritten_bytes,
-        frozen=None if engine.frozen is None else str(engine.frozen),
-        recovery=dataclasses.replace(engine.recovery),
+        frozen=None if shard.frozen is None else str(shard.frozen),
+        recovery=dataclasses.replace(shard.recovery),
     )

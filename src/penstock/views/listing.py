@@ -24,7 +24,7 @@ from penstock.views.info import topic_info
 from penstock.views.ranking import Ranking
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _TOPICS_AT_ONCE = 20
 _NAMES_AT_ONCE = 500
@@ -64,7 +64,7 @@ class ShownTopic(NamedTuple):
 
 
 def list_topics(
-    engine: Engine,
+    shard: Shard,
     ranking: Ranking,
     sees: Sees,
     *,
@@ -75,7 +75,7 @@ def list_topics(
     limit: int = 100,
 ) -> tuple[list[ListedTopic], int]:
     """A page of topics, and how many there are in all; they are sorted by `name`, or as they stand."""
-    names = [name for name in _topic_names(engine) if sees(name)]
+    names = [name for name in _topic_names(shard) if sees(name)]
     names = list(filter(_matching(search), names))
     end = skip + limit
     if sort == "name":
@@ -86,20 +86,20 @@ def list_topics(
         first = sorted if end > len(names) // 4 else lambda found, key: heapq.nsmallest(end, found, key)
         sign = -1 if descending else 1
         page = first(names, key=lambda name: (sign * sizes[name], name))[skip:end]
-    return _topics_of(engine, page), len(names)
+    return _topics_of(shard, page), len(names)
 
 
-def busiest_topics(engine: Engine, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
+def busiest_topics(shard: Shard, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
     """The topics that most is published to now, with messages a second; those with much in them if nothing is."""
     known = ranking.topics()
-    with engine.lock:
-        rates = engine.meters.traffic.rates()
+    with shard.lock:
+        rates = shard.meters.traffic.rates()
     names = (name for name in known if sees(name))
     first = heapq.nsmallest(limit, names, lambda name: (-rates.get(name, 0.0), -known[name].messages, name))
-    return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(engine, first)]
+    return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(shard, first)]
 
 
-def lagging_groups(engine: Engine, ranking: Ranking, sees: Sees, limit: int) -> list[ListedGroup]:
+def lagging_groups(shard: Shard, ranking: Ranking, sees: Sees, limit: int) -> list[ListedGroup]:
     """The groups that are furthest behind."""
     behind = (
         (-lag, topic, group)
@@ -107,48 +107,48 @@ def lagging_groups(engine: Engine, ranking: Ranking, sees: Sees, limit: int) -> 
         for group, lag in ranked.lags.items()
         if lag and sees(topic)
     )
-    return _groups_of(engine, [(topic, group) for _, topic, group in heapq.nsmallest(limit, behind)])
+    return _groups_of(shard, [(topic, group) for _, topic, group in heapq.nsmallest(limit, behind)])
 
 
 def list_groups(
-    engine: Engine, sees: Sees, *, topic: str | None = None, search: str = "", skip: int = 0, limit: int = 100
+    shard: Shard, sees: Sees, *, topic: str | None = None, search: str = "", skip: int = 0, limit: int = 100
 ) -> tuple[list[ListedGroup], int]:
     """A page of groups, by topic and name, and how many there are in all."""
     chosen = _matching(search)
-    pairs = [pair for pair in _group_names(engine, sees, topic) if chosen(pair[1])]
+    pairs = [pair for pair in _group_names(shard, sees, topic) if chosen(pair[1])]
     pairs.sort()
-    return _groups_of(engine, pairs[skip : skip + limit]), len(pairs)
+    return _groups_of(shard, pairs[skip : skip + limit]), len(pairs)
 
 
 def show_everywhere(
-    engine: Engine, sees: Sees, group: str, *, skip: int = 0, limit: int | None = None
+    shard: Shard, sees: Sees, group: str, *, skip: int = 0, limit: int | None = None
 ) -> tuple[list[ListedGroup], int]:
     """A group in its topics, a page of them or all, and in how many it is."""
-    pairs = sorted(pair for pair in _group_names(engine, sees, None) if pair[1] == group)
+    pairs = sorted(pair for pair in _group_names(shard, sees, None) if pair[1] == group)
     if not pairs:
         raise GroupNotFound(f"no topic has a group {shown(group)}")
-    return _groups_of(engine, pairs[skip : None if limit is None else skip + limit]), len(pairs)
+    return _groups_of(shard, pairs[skip : None if limit is None else skip + limit]), len(pairs)
 
 
-def show_listed(engine: Engine, topic_name: str, group: str) -> ListedGroup:
+def show_listed(shard: Shard, topic_name: str, group: str) -> ListedGroup:
     """A group of one topic."""
-    with engine.lock:
-        engine.topic(topic_name)
-    found = _groups_of(engine, [(topic_name, group)])
+    with shard.lock:
+        shard.topic(topic_name)
+    found = _groups_of(shard, [(topic_name, group)])
     if not found:
         raise GroupNotFound(f"{topic_name} has no group {shown(group)}")
     return found[0]
 
 
-def show_topic(engine: Engine, name: str) -> ShownTopic:
+def show_topic(shard: Shard, name: str) -> ShownTopic:
     """Everything about a topic."""
-    with engine.lock:
-        _check_open(engine)
-        topic = engine.topic(name)
+    with shard.lock:
+        _check_open(shard)
+        topic = shard.topic(name)
         listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
-        lanes = list(_lanes(engine.deliveries.in_use.of(topic)))
+        lanes = list(_lanes(shard.deliveries.in_use.of(topic)))
         groups = [(name, group) for group in sorted(_groups_in(topic))]
-    return ShownTopic(listed, lanes, _groups_of(engine, groups))
+    return ShownTopic(listed, lanes, _groups_of(shard, groups))
 
 
 def _matching(search: str) -> Callable[[str], bool]:
@@ -159,24 +159,24 @@ def _matching(search: str) -> Callable[[str], bool]:
     return lambda name: wanted in name.lower()
 
 
-def _check_open(engine: Engine) -> None:
-    if engine.closed:
+def _check_open(shard: Shard) -> None:
+    if shard.closed:
         raise BrokerClosed("the broker is closed")
 
 
-def _topic_names(engine: Engine) -> list[str]:
-    with engine.lock:
-        _check_open(engine)
-        return list(engine.catalog.by_name)
+def _topic_names(shard: Shard) -> list[str]:
+    with shard.lock:
+        _check_open(shard)
+        return list(shard.catalog.by_name)
 
 
-def _topics_of(engine: Engine, names: Sequence[str]) -> list[ListedTopic]:
+def _topics_of(shard: Shard, names: Sequence[str]) -> list[ListedTopic]:
     """The topics of these names that are still there, in this order."""
     found: list[ListedTopic] = []
     for start in range(0, len(names), _TOPICS_AT_ONCE):
-        with engine.lock:
+        with shard.lock:
             for name in names[start : start + _TOPICS_AT_ONCE]:
-                topic = engine.catalog.by_name.get(name)
+                topic = shard.catalog.by_name.get(name)
                 if topic is not None:
                     found.append(ListedTopic(topic_info(topic), len(_groups_in(topic))))
     return found
@@ -191,34 +191,34 @@ def _has(topic: Topic, group: str) -> bool:
     return all(partition.state is not None and group in partition.state.groups for partition in topic.partitions)
 
 
-def _group_names(engine: Engine, sees: Sees, topic: str | None) -> list[tuple[str, str]]:
+def _group_names(shard: Shard, sees: Sees, topic: str | None) -> list[tuple[str, str]]:
     """The topics and names of groups."""
     if topic is not None:
-        with engine.lock:
-            _check_open(engine)
-            return [(topic, name) for name in _groups_in(engine.topic(topic))]
+        with shard.lock:
+            _check_open(shard)
+            return [(topic, name) for name in _groups_in(shard.topic(topic))]
     found: list[tuple[str, str]] = []
-    names = [name for name in _topic_names(engine) if sees(name)]
+    names = [name for name in _topic_names(shard) if sees(name)]
     for start in range(0, len(names), _NAMES_AT_ONCE):
-        with engine.lock:
+        with shard.lock:
             for name in names[start : start + _NAMES_AT_ONCE]:
-                known = engine.catalog.by_name.get(name)
+                known = shard.catalog.by_name.get(name)
                 if known is not None:
                     found += [(name, group) for group in _groups_in(known)]
     return found
 
 
-def _groups_of(engine: Engine, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
+def _groups_of(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
     """The groups of these topics and names that are still there, in this order."""
     found: list[ListedGroup] = []
-    now_us = engine.clock.wall_us()
+    now_us = shard.clock.wall_us()
     for start in range(0, len(pairs), _TOPICS_AT_ONCE):
-        with engine.lock:
-            _check_open(engine)
+        with shard.lock:
+            _check_open(shard)
             for topic_name, name in pairs[start : start + _TOPICS_AT_ONCE]:
-                topic = engine.catalog.by_name.get(topic_name)
+                topic = shard.catalog.by_name.get(topic_name)
                 if topic is not None and _has(topic, name):
-                    found.append(_listed(topic, name, engine.deliveries.in_use.groups(topic).get(name), now_us))
+                    found.append(_listed(topic, name, shard.deliveries.in_use.groups(topic).get(name), now_us))
     return found
 
 

@@ -9,7 +9,7 @@ from penstock.log.partition_log import Log, first_offset
 from penstock.model.errors import BrokerClosed
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 
 class FoundLog(NamedTuple):
@@ -23,12 +23,12 @@ class FoundLog(NamedTuple):
     """What was cancelled, purged or redriven: a replay leaves it out."""
 
 
-def find_log(engine: Engine, topic_name: str, partition: int, *, events: bool, replay: bool) -> FoundLog:
+def find_log(shard: Shard, topic_name: str, partition: int, *, events: bool, replay: bool) -> FoundLog:
     """The messages of a partition, or its events; for a `replay` with what it leaves out."""
-    with engine.lock:
-        if engine.closed:
+    with shard.lock:
+        if shard.closed:
             raise BrokerClosed("the broker is closed")
-        found = engine.topic(topic_name).partition(partition)
+        found = shard.topic(topic_name).partition(partition)
         withdrawn = Offsets(found.state.withdrawn) if replay and found.state is not None else Offsets()
         log = found.events if events else found.messages
         if log is None:

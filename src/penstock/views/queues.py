@@ -12,30 +12,30 @@ from penstock.model.units import format_size
 from penstock.shard.reading.contents import Unreadable
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _BYTES_MAX = 64 << 20
 
 
-def queue_length(engine: Engine, topic_name: str, group: str) -> int:
+def queue_length(shard: Shard, topic_name: str, group: str) -> int:
     """How many messages a group has not taken out yet; all of them, while it has taken none."""
-    with engine.lock:
-        partition = engine.topic(topic_name).partitions[0]
+    with shard.lock:
+        partition = shard.topic(topic_name).partitions[0]
         log = partition.messages
         progress = None if partition.state is None else partition.state.groups.get(group)
         return log.committed_end - first_offset(log) if progress is None else progress.backlog(log.committed_end)
 
 
-def list_queue(engine: Engine, topic_name: str, group: str, skip: int, limit: int) -> tuple[list[bytes], int]:
+def list_queue(shard: Shard, topic_name: str, group: str, skip: int, limit: int) -> tuple[list[bytes], int]:
     """Some of the messages that are in a queue, in their order, and how many there are."""
-    with engine.lock:
-        topic = engine.topic(topic_name)
+    with shard.lock:
+        topic = shard.topic(topic_name)
         inside = _inside(topic, group)
     wanted = inside[skip : skip + limit] if skip < len(inside) else Offsets()
     values: list[bytes] = []
     size_bytes = 0
     unreadable: Unreadable = []
-    for rows in engine.deliveries.contents.rows(topic.partitions[0].messages, wanted, unreadable):
+    for rows in shard.deliveries.contents.rows(topic.partitions[0].messages, wanted, unreadable):
         for value in rows.batch.values:
             size_bytes += len(value)
             if size_bytes > _BYTES_MAX:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Partition
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 
 _PARTITIONS_AT_ONCE = 100
 _SHARE = 0.01  # of the time that may go into looking
@@ -36,8 +36,8 @@ class RankedTopic:
 class Ranking:
     """Every topic among the others, not older than what a look costs allows."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._lock, self._catalog, self._clock = engine.lock, engine.catalog, engine.clock
+    def __init__(self, shard: Shard) -> None:
+        self._lock, self._catalog, self._clock = shard.lock, shard.catalog, shard.clock
         self._looking = threading.Lock()
         self._topics: dict[str, RankedTopic] = {}
         self._fresh_until_s = float("-inf")

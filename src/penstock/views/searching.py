@@ -17,7 +17,7 @@ from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.shard.reading.log_reader import LogReader, as_rescheduled, to_messages
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _PAGE_BYTES = 8 << 20
 _PAGE_S = 0.1
@@ -58,19 +58,19 @@ class Page(NamedTuple):
     end_offset: int
 
 
-def read_partition(engine: Engine, topic: str, partition: int, offset: int | None, limit: int) -> Page:
+def read_partition(shard: Shard, topic: str, partition: int, offset: int | None, limit: int) -> Page:
     """The next messages of a partition, from an offset on or from its first one."""
-    with engine.lock:
-        log = _logs(engine, topic, partition)[0]
+    with shard.lock:
+        log = _logs(shard, topic, partition)[0]
         start = first_offset(log) if offset is None else offset
         end = log.committed_end
     messages: list[StoredMessage] = []
-    reached = _read(engine, log, Window(min(start, OFFSET_MAX), end), limit, messages)
+    reached = _read(shard, log, Window(min(start, OFFSET_MAX), end), limit, messages)
     return Page(messages, max(start, end) if reached is None else reached, end)
 
 
 def search_messages(
-    engine: Engine,
+    shard: Shard,
     topic: str,
     partition: int | None,
     window: Window,
@@ -81,9 +81,9 @@ def search_messages(
     start: Place | None = None,
 ) -> Found:
     """The next messages inside a window, of one partition or of all, one after the other; only those with a key."""
-    with engine.lock:
-        logs = _logs(engine, topic, partition)
-    deadline_s = engine.clock.monotonic_s() + _PAGE_S
+    with shard.lock:
+        logs = _logs(shard, topic, partition)
+    deadline_s = shard.clock.monotonic_s() + _PAGE_S
     found: list[StoredMessage] = []
     got_on = False  # every page gets on, however little time there is
     for log in logs:
@@ -93,39 +93,39 @@ def search_messages(
                 continue
             if log.partition == start.partition:
                 inside.start = max(inside.start, min(start.offset, OFFSET_MAX))
-        if got_on and (engine.clock.monotonic_s() > deadline_s or len(found) >= limit):
+        if got_on and (shard.clock.monotonic_s() > deadline_s or len(found) >= limit):
             return Found(found, Place(log.partition, inside.start))
         got_on = True
         left = limit - len(found)
-        reached = _read(engine, log, inside, left, found, key, include_deleted=include_deleted, deadline_s=deadline_s)
+        reached = _read(shard, log, inside, left, found, key, include_deleted=include_deleted, deadline_s=deadline_s)
         if reached is not None:
             return Found(found, Place(log.partition, reached))
     return Found(found, None)
 
 
-def find_message(engine: Engine, identity: MessageId) -> StoredMessage:
+def find_message(shard: Shard, identity: MessageId) -> StoredMessage:
     """One message by its place, also if it is in the archive."""
-    with engine.lock:
-        log = _logs(engine, identity.topic, identity.partition)[0]
+    with shard.lock:
+        log = _logs(shard, identity.topic, identity.partition)[0]
     window = Window(identity.offset, identity.offset + 1)
     found = None
     if identity.offset < OFFSET_MAX:
-        found = next(LogReader(engine, log, include_deleted=True).messages(window), None)
+        found = next(LogReader(shard, log, include_deleted=True).messages(window), None)
     if found is None:
         raise MessageNotFound(f"there is no message {identity}")
     return found
 
 
-def _logs(engine: Engine, topic: str, partition: int | None) -> list[Log]:
-    if engine.closed:
+def _logs(shard: Shard, topic: str, partition: int | None) -> list[Log]:
+    if shard.closed:
         raise BrokerClosed("the broker is closed")
-    found = engine.topic(topic)
+    found = shard.topic(topic)
     chosen = found.partitions if partition is None else [found.partition(partition)]
     return [part.messages for part in chosen]
 
 
 def _read(
-    engine: Engine,
+    shard: Shard,
     log: Log,
     window: Window,
     limit: int,
@@ -138,7 +138,7 @@ def _read(
     """Add messages of one log; the offset to go on at, or None if the log has no more."""
     left_bytes = _PAGE_BYTES - sum(len(message.value) for message in into)
     seen = 0
-    for rows, end, looked_at in LogReader(engine, log, include_deleted).pieces(window, key, limit):
+    for rows, end, looked_at in LogReader(shard, log, include_deleted).pieces(window, key, limit):
         fitting = _fitting(rows, left_bytes, at_least=0 if into else 1)
         taken = list(to_messages(log.topic.name, log.partition, as_rescheduled(log, rows)))[:fitting]
         into += taken
@@ -147,7 +147,7 @@ def _read(
         seen += looked_at
         if fitting < len(rows.offsets):
             return rows.offsets[fitting]
-        if limit <= 0 or left_bytes <= 0 or seen >= _PAGE_SEEN or engine.clock.monotonic_s() > deadline_s:
+        if limit <= 0 or left_bytes <= 0 or seen >= _PAGE_SEEN or shard.clock.monotonic_s() > deadline_s:
             return end
     return None
 

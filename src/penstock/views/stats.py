@@ -25,7 +25,7 @@ from penstock.shard.metering.meters import COUNTED
 from penstock.views.figures import for_each_topic, take_figures
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 Sees = Callable[[str], bool]
 """Whether a topic of this name is to be counted."""
@@ -35,22 +35,22 @@ _LISTED_MAX = 1000
 _NAMES = {priority: name for name, priority in PRIORITIES.items()}
 
 
-def _for_each_topic(engine: Engine, sees: Sees, count: Callable[[Topic], None]) -> None:
-    for_each_topic(engine, lambda topic: count(topic) if sees(topic.name) else None)
+def _for_each_topic(shard: Shard, sees: Sees, count: Callable[[Topic], None]) -> None:
+    for_each_topic(shard, lambda topic: count(topic) if sees(topic.name) else None)
 
 
 def _largest(found: Iterable[tuple[int, Item]]) -> list[Item]:
     return [item for _, item in sorted(found, key=lambda pair: -pair[0])[:_LISTED_MAX]]
 
 
-def priority_stats(engine: Engine, sees: Sees) -> PriorityStats:
+def priority_stats(shard: Shard, sees: Sees) -> PriorityStats:
     """What is ready, by priority."""
     total: Counter[int] = Counter()
     found: list[tuple[int, TopicLanes]] = []
     stats = PriorityStats([], [], groups=0, idle_groups=0)
 
     def count(topic: Topic) -> None:
-        desks = engine.deliveries.in_use.groups(topic)
+        desks = shard.deliveries.in_use.groups(topic)
         state = topic.partitions[0].state
         stats.groups += len(desks)
         stats.idle_groups += 0 if state is None else len(state.groups.keys() - desks.keys())
@@ -62,7 +62,7 @@ def priority_stats(engine: Engine, sees: Sees) -> PriorityStats:
         if desks:
             found.append((ready.total(), TopicLanes(topic.name, topic.config.lanes, _lanes(ready))))
 
-    _for_each_topic(engine, sees, count)
+    _for_each_topic(shard, sees, count)
     stats.lanes, stats.topics = _lanes(total), _largest(found)
     return stats
 
@@ -71,13 +71,13 @@ def _lanes(ready: Counter[int]) -> list[LaneStats]:
     return [LaneStats(lane, _NAMES.get(lane), count) for lane, count in sorted(ready.items())]
 
 
-def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
+def delay_stats(shard: Shard, sees: Sees) -> DelayStats:
     """What is not due yet, and how late it was made ready what was due before."""
     found: list[tuple[int, TopicDelays]] = []
     stats = DelayStats()
 
     def count(topic: Topic) -> None:
-        delivery = engine.deliveries.in_use.of(topic)
+        delivery = shard.deliveries.in_use.of(topic)
         if delivery is None:
             stats.idle_topics += 1
             return
@@ -86,10 +86,10 @@ def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
         if delayed:
             found.append((delayed, TopicDelays(topic.name, delayed)))
 
-    _for_each_topic(engine, sees, count)
+    _for_each_topic(shard, sees, count)
     stats.topics = _largest(found)
-    with engine.lock:
-        lateness = engine.meters.due_lateness_s
+    with shard.lock:
+        lateness = shard.meters.due_lateness_s
         counts, sum_s = list(lateness.counts), lateness.sum
     stats.fallen_due = sum(counts)
     stats.lateness_mean_s = sum_s / stats.fallen_due if stats.fallen_due else None
@@ -98,16 +98,16 @@ def delay_stats(engine: Engine, sees: Sees) -> DelayStats:
     return stats
 
 
-def reliability_stats(engine: Engine) -> ReliabilityStats:
+def reliability_stats(shard: Shard) -> ReliabilityStats:
     """What became of deliveries, and what is under way."""
-    figures = take_figures(engine)
+    figures = take_figures(shard)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
-    clock = engine.clock
-    with engine.lock:
-        counted = dict(zip(COUNTED, engine.meters.totals, strict=True))
-        published = engine.meters.published
+    clock = shard.clock
+    with shard.lock:
+        counted = dict(zip(COUNTED, shard.meters.totals, strict=True))
+        published = shard.meters.published
     now_us = clock.wall_us()
-    open_us = round((clock.monotonic_s() - engine.started_s) * 1_000_000)
+    open_us = round((clock.monotonic_s() - shard.started_s) * 1_000_000)
     oldest_us = min((group.oldest_us for group in groups if group.oldest_us is not None), default=None)
     return ReliabilityStats(
         since=to_datetime(max(0, now_us - open_us)),
@@ -121,12 +121,12 @@ def reliability_stats(engine: Engine) -> ReliabilityStats:
     )
 
 
-def rebalance_stats(engine: Engine, sees: Sees) -> RebalanceStats:
+def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
     """Who got which partitions, and how often that changed."""
     found: list[GroupRebalances] = []
 
     def count(topic: Topic) -> None:
-        for name, desk in engine.deliveries.in_use.groups(topic).items():
+        for name, desk in shard.deliveries.in_use.groups(topic).items():
             if desk.assignment is None:
                 continue
             assignment, members = desk.assignment, desk.assignment.members()
@@ -134,7 +134,7 @@ def rebalance_stats(engine: Engine, sees: Sees) -> RebalanceStats:
             numbers = (assignment.epoch, assignment.moves, assignment.expired, revoking)
             found.append(GroupRebalances(topic.name, name, len(members), *numbers))
 
-    _for_each_topic(engine, sees, count)
+    _for_each_topic(shard, sees, count)
     return RebalanceStats(
         groups=_largest((group.rebalances, group) for group in found),
         rebalances=sum(group.rebalances for group in found),
@@ -144,7 +144,7 @@ def rebalance_stats(engine: Engine, sees: Sees) -> RebalanceStats:
     )
 
 
-def queue_lengths(engine: Engine, sees: Sees) -> dict[str, int]:
+def queue_lengths(shard: Shard, sees: Sees) -> dict[str, int]:
     """How much waits in each partition (`orders-0`): what the slowest group has to do, or all, while there is none."""
     found: dict[str, int] = {}
 
@@ -155,5 +155,5 @@ def queue_lengths(engine: Engine, sees: Sees) -> dict[str, int]:
             waiting = [progress.backlog(end) for progress in groups.values()]
             found[f"{topic.name}-{log.partition}"] = max(waiting) if waiting else end - first_offset(log)
 
-    _for_each_topic(engine, sees, count)
+    _for_each_topic(shard, sees, count)
     return found

@@ -22,7 +22,7 @@ from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _STRETCH_MIN = 100
 _STRETCH_MAX = 2000
@@ -101,16 +101,16 @@ class TraceQuery(NamedTuple):
 
 
 def search_traces(
-    engine: Engine, query: TraceQuery, sees: Callable[[str], bool], limit: int, before: Mark | None = None
+    shard: Shard, query: TraceQuery, sees: Callable[[str], bool], limit: int, before: Mark | None = None
 ) -> tuple[list[TraceSummary], Mark | None]:
     """The newest messages that match, and before which one to go on; None: everything was looked at.
 
     Partitions are merged by time. Where the clock was set back between two messages, it is by their offsets.
     """
-    now_s = engine.clock.monotonic_s
+    now_s = shard.clock.monotonic_s
     deadline_s = now_s() + _SEARCH_S
-    engine.journal.flush()  # what has happened until now is told
-    heads = _heads(engine, query, sees, before)
+    shard.journal.flush()  # what has happened until now is told
+    heads = _heads(shard, query, sees, before)
     heapq.heapify(heads)
     found: list[TraceSummary] = []
     seen = 0
@@ -120,7 +120,7 @@ def search_traces(
         if last is not None and (len(found) >= limit or seen >= _SEARCH_SEEN or now_s() > deadline_s):
             return found, last
         if not head.read:
-            if head.read_more(engine):
+            if head.read_more(shard):
                 heapq.heapreplace(heads, head)
             else:
                 heapq.heappop(heads)
@@ -163,14 +163,14 @@ class _Head:
             self.mark = Mark(found.published_us, topic, partition, offset)
         return found
 
-    def read_more(self, engine: Engine) -> bool:
+    def read_more(self, shard: Shard) -> bool:
         """Read a stretch; whether there was any left."""
         log = self._partition.messages
         if self._end is None:
-            self._end = self._find_end(engine, log)
+            self._end = self._find_end(shard, log)
         while not self.read and self._end > self._first:
             start = max(self._first, self._end - self._stretch)
-            self.read = _summaries(engine, self._partition, start, self._end, self._query)
+            self.read = _summaries(shard, self._partition, start, self._end, self._query)
             self._end, self._stretch = start, min(2 * self._stretch, _STRETCH_MAX)
             if self._query.from_us is not None and self.read and self.read[0].published_us < self._query.from_us:
                 self.read = [each for each in self.read if each.published_us >= self._query.from_us]
@@ -180,30 +180,30 @@ class _Head:
             self.mark = Mark(newest.published_us, log.topic.name, log.partition, newest.id.offset)
         return bool(self.read)
 
-    def _find_end(self, engine: Engine, log: Log) -> int:
+    def _find_end(self, shard: Shard, log: Log) -> int:
         """Behind the newest message that is wanted."""
         end = self.mark.offset
         if self._query.to_us is not None:
-            end = min(end, _offset_at(engine, log, self._query.to_us))
+            end = min(end, _offset_at(shard, log, self._query.to_us))
         before = self._before
         if before is None:
             return end
         place, own = (before.topic, before.partition), (log.topic.name, log.partition)
         if place == own:
             return min(end, before.offset)
-        return min(end, _offset_at(engine, log, before.time_us + (own < place)))
+        return min(end, _offset_at(shard, log, before.time_us + (own < place)))
 
 
-def _heads(engine: Engine, query: TraceQuery, sees: Callable[[str], bool], before: Mark | None) -> list[_Head]:
+def _heads(shard: Shard, query: TraceQuery, sees: Callable[[str], bool], before: Mark | None) -> list[_Head]:
     """All partitions that may have messages of the query, some at a time."""
-    with engine.lock:
-        if engine.closed:
+    with shard.lock:
+        if shard.closed:
             raise BrokerClosed("the broker is closed")
         if query.topic is not None:
-            topic = engine.topic(query.topic)
+            topic = shard.topic(query.topic)
             partitions = topic.partitions if query.partition is None else [topic.partition(query.partition)]
         else:
-            topics = [topic for name, topic in engine.catalog.by_name.items() if sees(name)]
+            topics = [topic for name, topic in shard.catalog.by_name.items() if sees(name)]
             partitions = [
                 partition
                 for topic in topics
@@ -212,7 +212,7 @@ def _heads(engine: Engine, query: TraceQuery, sees: Callable[[str], bool], befor
             ]
     found: list[_Head] = []
     for start in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-        with engine.lock:
+        with shard.lock:
             for partition in partitions[start : start + _PARTITIONS_AT_ONCE]:
                 log = partition.messages
                 newest_us = _newest_us(log)
@@ -234,9 +234,9 @@ def _newest_us(log: Log) -> int | None:
     return next((segment.last_us for segment in reversed(log.segments) if not segment.archived), None)
 
 
-def _offset_at(engine: Engine, log: Log, time_us: int) -> int:
+def _offset_at(shard: Shard, log: Log, time_us: int) -> int:
     """The first offset of messages that were published at a time or later."""
-    with engine.lock:
+    with shard.lock:
         blocks = len(log)
         first, end = first_offset(log), log.committed_end
         if blocks and log.block(0).timestamp_us < time_us:
@@ -247,23 +247,23 @@ def _offset_at(engine: Engine, log: Log, time_us: int) -> int:
             return first
         if live[-1].last_us < time_us:
             return live[-1].end
-    return LogReader(engine, log).first_at(time_us)
+    return LogReader(shard, log).first_at(time_us)
 
 
-def _summaries(engine: Engine, partition: Partition, start: int, end: int, query: TraceQuery) -> list[TraceSummary]:
+def _summaries(shard: Shard, partition: Partition, start: int, end: int, query: TraceQuery) -> list[TraceSummary]:
     """What became of the messages of a stretch, in their order."""
     log = partition.messages
     lives: dict[int, _Life] = {}
-    for offsets, times_us, dues_us in LogReader(engine, log).times(Window(start, end)):
+    for offsets, times_us, dues_us in LogReader(shard, log).times(Window(start, end)):
         for offset, time_us, due_us in zip(offsets, times_us, dues_us or [0] * len(offsets), strict=True):
             lives[offset] = _Life(time_us, due_us)
     if lives and partition.events is not None:
-        for event in LogReader(engine, partition.events, include_deleted=True).events_between(start, end - 1):
+        for event in LogReader(shard, partition.events, include_deleted=True).events_between(start, end - 1):
             if event.count and event.kind in _OF_EVENT:
                 for offset in _inside(event, start, end):
                     if offset in lives:
                         lives[offset].happened(event)
-    now_us = engine.clock.wall_us()
+    now_us = shard.clock.wall_us()
     return [
         life.summary(MessageId(log.topic.name, log.partition, offset), query.group, now_us)
         for offset, life in sorted(lives.items())

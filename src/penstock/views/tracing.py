@@ -13,28 +13,28 @@ from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 
-def trace(engine: Engine, identity: MessageId) -> Trace:
+def trace(shard: Shard, identity: MessageId) -> Trace:
     """The life of a message, as exactly as the event log tells it."""
-    with engine.lock:
-        topic = engine.topic(identity.topic)
+    with shard.lock:
+        topic = shard.topic(identity.topic)
         if identity.partition >= len(topic.partitions):
             raise MessageNotFound(f"there is no message {identity}: {identity.topic} has fewer partitions")
         partition = topic.partitions[identity.partition]
         config = topic.config
-    engine.journal.flush()  # what has happened until now is told
+    shard.journal.flush()  # what has happened until now is told
     window = Window(identity.offset, identity.offset + 1)
-    reader = LogReader(engine, partition.messages, include_deleted=True)
+    reader = LogReader(shard, partition.messages, include_deleted=True)
     message = next(reader.messages(window), None)
     producer = None if message is None else reader.producer_at(identity.offset)
     found: list[Event] = []
     if partition.events is not None:
-        found = list(LogReader(engine, partition.events, include_deleted=True).events_about(identity.offset))
+        found = list(LogReader(shard, partition.events, include_deleted=True).events_about(identity.offset))
     if message is None and not found:
         raise MessageNotFound(f"there is no message {identity}, and no event speaks of one")
-    lines = _lines(message, producer, found, engine.clock.wall_us())
+    lines = _lines(message, producer, found, shard.clock.wall_us())
     until = None
     if message is not None and config.retention_age is not None:
         until = to_datetime(message.timestamp_us + round(config.retention_age * 1_000_000))

@@ -362,7 +362,7 @@ def test_what_fails_in_the_server_is_told_in_the_shape_of_all_errors_and_logged_
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(server.broker.engine, "publish_single", fail)
+    monkeypatch.setattr(server.broker.shard, "publish_single", fail)
     monkeypatch.setattr("penstock.server.http.routes.topics.list_topics", fail)
     monkeypatch.setattr(server.server.services.live, "latest", fail)
     for method, path, body in (

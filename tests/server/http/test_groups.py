@@ -46,7 +46,7 @@ def test_a_group_is_made_with_settings_of_its_own_and_deleted(server: HttpRunnin
     assert set(made.json) == SHOWN
     assert (made.json["positions"], made.json["lag"], made.json["kind"]) == ([2], 0, "consumers")
     assert server.refused("POST", "/v1/groups", body) == (409, f"{topic} has a group 'g' already")
-    settings = server.broker.engine.topic(topic).partitions[0].delivery_state().groups["g"].settings
+    settings = server.broker.shard.topic(topic).partitions[0].delivery_state().groups["g"].settings
     assert (settings.visibility_timeout, settings.max_in_flight) == (5.0, 7)
     assert server.ask("DELETE", f"/v1/groups/g?topic={topic}").status == 204
     assert server.refused("DELETE", f"/v1/groups/g?topic={topic}")[0] == 404
@@ -89,7 +89,7 @@ def test_a_group_that_nobody_used_since_the_start_is_listed_without_opening_it(t
         everywhere = server.get("/v1/groups/g")
         server.get("/v1/topics/t")
         server.get("/v1/overview")
-        assert not server.broker.engine.deliveries.in_use.all()
+        assert not server.broker.shard.deliveries.in_use.all()
         assert (shown["lag"], shown["acked"], shown["ready"], shown["delayed"]) == (3, 1, None, None)
         assert (everywhere["topics"][0]["lag"], everywhere["total"]) == (3, 1)
         exact = server.get("/v1/groups/g", topic="t")["topics"][0]

@@ -41,7 +41,7 @@ def wrong(server: HttpRunning, path: str = "/readyz") -> list[str]:
 def test_a_frozen_journal_is_not_ready_and_alive(tmp_path: Path, path: str) -> None:
     secret = "the secret place of the data"
     with HttpRunning(tmp_path) as server:
-        with patch.object(server.broker.engine.journal, "_frozen", StorageFailed(secret)):
+        with patch.object(server.broker.shard.journal, "_frozen", StorageFailed(secret)):
             assert wrong(server, path) == ["journal"]
             assert secret not in server.ask("GET", path).body.decode()
             assert server.get("/livez") == {"status": "ok"}
@@ -49,7 +49,7 @@ def test_a_frozen_journal_is_not_ready_and_alive(tmp_path: Path, path: str) -> N
 
 
 def test_a_full_disk_is_not_ready_until_there_is_room(server: HttpRunning) -> None:
-    storage = server.broker.engine.storage
+    storage = server.broker.shard.storage
     with patch.object(storage, "free_bytes", return_value=0):
         assert wrong(server) == ["disk"]
         assert server.get("/livez") == {"status": "ok"}
@@ -61,7 +61,7 @@ def test_a_full_disk_is_not_ready_until_there_is_room(server: HttpRunning) -> No
 def test_a_disk_that_refuses_writes_is_not_ready_whatever_it_says_is_free(tmp_path: Path) -> None:
     with HttpRunning(tmp_path, broker={"min_free_bytes": 0}) as server:
         server.broker.publish("t", "x")
-        file = server.broker.engine.journal.current
+        file = server.broker.shard.journal.current
         assert file is not None
         with patch.object(file, "handle", _Full(file.handle)):
             assert server.refused("POST", "/v1/topics/t/publish", {"value": "y"})[0] == 507
@@ -83,7 +83,7 @@ class _Full:
 
 
 def test_a_broker_that_is_closing_is_not_ready(server: HttpRunning) -> None:
-    with patch.object(server.broker.engine.core, "closed", new=True):
+    with patch.object(server.broker.shard.core, "closed", new=True):
         assert wrong(server) == ["open"]
 
 

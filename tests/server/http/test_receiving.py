@@ -80,9 +80,9 @@ def test_visibility_is_extended_by_receipt(server: HttpRunning) -> None:
     assert server.post(
         "/v1/messages/visibility", {"receipt_handle": message["receipt_handle"], "visibility_timeout": "1h"}
     ) == {"settled": 1}
-    engine = server.broker.engine
-    with engine.lock:
-        lease = engine.deliveries.in_use.groups(engine.catalog.by_name["slow"])["g"].group.leases
+    shard = server.broker.shard
+    with shard.lock:
+        lease = shard.deliveries.in_use.groups(shard.catalog.by_name["slow"])["g"].group.leases
         assert lease.next_deadline_s() is None or lease.total == 1
 
 

@@ -119,9 +119,9 @@ def test_members_that_are_not_heard_of_are_counted(server: HttpRunning, topic: s
         found: list[dict[str, int]] = []
 
         def look() -> bool:
-            engine = server.broker.engine
-            with engine.lock:
-                desk = engine.deliveries.in_use.groups(engine.catalog.by_name[topic])["g"]
+            shard = server.broker.shard
+            with shard.lock:
+                desk = shard.deliveries.in_use.groups(shard.catalog.by_name[topic])["g"]
             found[:] = [{"expired": desk.assignment.expired}] if desk.assignment is not None else []
             return bool(found and found[0]["expired"])
 
@@ -144,11 +144,11 @@ def test_metrics_are_for_prometheus(server: HttpRunning, topic: str) -> None:
 def test_five_thousand_topics_are_counted_without_opening_one(tmp_path: Path) -> None:
     with HttpRunning(tmp_path, broker={"sync": "never"}) as server:
         for number in range(5000):
-            server.broker.engine.publish_many(f"q{number}", ["x"], None, None)
-        server.broker.engine.journal.flush()
+            server.broker.shard.publish_many(f"q{number}", ["x"], None, None)
+        server.broker.shard.journal.flush()
         assert len(server.get("/status")["queues"]) == 5000
         assert server.get("/v1/delay/stats")["idle_topics"] == 5000
         assert server.get("/v1/priority/stats")["groups"] == 0
         assert server.get("/v1/rebalance/stats")["groups"] == []
         assert server.get("/v1/reliability/stats")["published"] == 5000
-        assert not server.broker.engine.deliveries.in_use.all()
+        assert not server.broker.shard.deliveries.in_use.all()

@@ -207,7 +207,7 @@ def test_many_lines_in_one_packet_are_answered_in_their_order(talk: Talk) -> Non
 
 def test_many_publishes_of_one_packet_share_their_commits(server: LineServer, talk: Talk) -> None:
     assert talk.say("PRODUCE t 0 first") == "OK"
-    journal = server.broker.engine.journal
+    journal = server.broker.shard.journal
     before = journal.commits
     talk.send("PRODUCE t 0 x\n" * 5000)
     assert {talk.hear() for _ in range(5000)} == {"OK"}
@@ -258,7 +258,7 @@ def test_a_client_that_vanishes_in_the_middle_harms_nobody(server: LineServer, t
             other.send(said)
     until(lambda: server.connections == 1)
     assert until(lambda: (said := talk.say("CONSUME t 0")) != EMPTY and said) == "0 x"
-    engine = server.broker.engine
-    with engine.lock:
-        seats = engine.deliveries.in_use.groups(engine.catalog.by_name["t"])[GROUP].seats
+    shard = server.broker.shard
+    with shard.lock:
+        seats = shard.deliveries.in_use.groups(shard.catalog.by_name["t"])[GROUP].seats
     until(lambda: len(seats) == 1, "the end of consumers whose connection is gone")

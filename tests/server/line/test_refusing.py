@@ -133,7 +133,7 @@ def test_an_error_of_ours_is_logged_and_answered(
     def fail(*_: object) -> None:
         raise RuntimeError("a secret of the house")
 
-    monkeypatch.setattr(server.broker.engine, "publish", fail)
+    monkeypatch.setattr(server.broker.shard, "publish", fail)
     assert talk.say("PRODUCE t 0 x") == "ERROR: the server could not do this; its log tells why"
     assert "a secret of the house" in caplog.text
     assert talk.say("PING") == "PONG"

@@ -255,7 +255,7 @@ def test_a_log_that_cannot_be_read_does_not_end_the_export(
 
 def test_the_times_of_commits_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "_TIMES_MAX", 5)
-    news = changes.Changes(broker.engine, 1000)
+    news = changes.Changes(broker.shard, 1000)
     news.follow()
     for _ in range(20):
         broker.publish("orders", "x")

@@ -36,7 +36,7 @@ def test_the_life_of_a_message_is_one_trace_below_its_traceparent(receiver: Rece
     assert receiver.paths == {"/v1/traces"}
     (resource,) = {r.resource.SerializeToString() for request in receiver.requests for r in request.resource_spans}
     assert b"service.name" in resource
-    assert broker.engine.broker_id.hex().encode() in resource
+    assert broker.shard.broker_id.hex().encode() in resource
     assert {span.trace_id.hex() for span in spans} == {TRACE}
     assert {span.trace_state for span in spans} == {"shop=7"}
     assert all(before_ns - 1000 <= span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
@@ -93,7 +93,7 @@ def test_a_dead_letter_belongs_to_the_trace_of_the_message_that_died(receiver: R
         for message in consumer.receive(2, wait=PATIENCE_S):
             message.ack()
         until(lambda: len(receiver.spans) == 10)
-    contexts = Contexts(broker.engine.broker_id, 100)
+    contexts = Contexts(broker.shard.broker_id, 100)
     for identity, cause, kind, headers in (
         (by_hand.id, "never", "killed", None),
         (failing.id, "no milk", "failed", SAMPLED),
@@ -178,7 +178,7 @@ def test_what_nobody_got_in_time_is_told_too(receiver: Receiver, broker: Broker)
         assert consumer.receive() == []
 
         def told() -> bool:
-            broker.engine.journal.flush()  # nobody waits for a burial
+            broker.shard.journal.flush()  # nobody waits for a burial
             return bool(receiver.named("lapsed orders") and receiver.named("dead short"))
 
         until(told)

@@ -22,7 +22,7 @@ from penstock.views.info import journal_size
 
 if TYPE_CHECKING:
     from penstock.server.metrics.metrics import Metrics
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 
 class _Page:
@@ -53,18 +53,18 @@ class _Page:
 
 def collect(metrics: Metrics) -> Iterable[Metric]:
     """Every metric of the catalogue, in its order."""
-    page, engine = _Page(), metrics.engine
-    figures = take_figures(engine)
-    now_us = engine.clock.wall_us()
+    page, shard = _Page(), metrics.shard
+    figures = take_figures(shard)
+    now_us = shard.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
-    _put_broker(page, engine, figures)
+    _put_broker(page, shard, figures)
     for topic, shown in figures.topics.items():
         _put_topic(page, topic, shown)
         for group, of_group in shown.groups.items():
             _put_group(page, topic, group, of_group, now_us)
     _put_pipelines(page, metrics)
-    _put_latencies(page, engine)
-    _put_storage(page, engine)
+    _put_latencies(page, shard)
+    _put_storage(page, shard)
     _put_server(page, metrics)
     page.put("penstock_process_resident_bytes", resident_bytes())
     page.put("penstock_process_cpu_seconds_total", cpu_seconds())
@@ -74,13 +74,13 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     return page.metrics.values()
 
 
-def _put_broker(page: _Page, engine: Engine, figures: Figures) -> None:
-    page.put("penstock_build_info", 1, __version__, engine.broker_id.hex(), engine.config.sync)
-    page.put("penstock_frozen", engine.frozen is not None)
+def _put_broker(page: _Page, shard: Shard, figures: Figures) -> None:
+    page.put("penstock_build_info", 1, __version__, shard.broker_id.hex(), shard.config.sync)
+    page.put("penstock_frozen", shard.frozen is not None)
     page.put("penstock_topics", figures.topic_count)
     page.put("penstock_partitions", figures.partition_count)
     page.put("penstock_groups", figures.group_count)
-    report = engine.recovery
+    report = shard.recovery
     page.put("penstock_recovery_seconds", report.seconds)
     page.put("penstock_recovery_journal_bytes", report.journal_bytes)
     page.put("penstock_recovery_messages", report.messages)
@@ -141,8 +141,8 @@ def _put_query(page: _Page, pipeline: str, query: QueryReport) -> None:
         page.put("penstock_pipeline_lag", query.lag, pipeline, query.name)
 
 
-def _put_latencies(page: _Page, engine: Engine) -> None:
-    meters = engine.meters
+def _put_latencies(page: _Page, shard: Shard) -> None:
+    meters = shard.meters
     page.put_histogram("penstock_publish_seconds", meters.publish_s)
     page.put_histogram("penstock_fsync_seconds", meters.fsync_s)
     page.put_histogram("penstock_commit_bytes", meters.commit_bytes)
@@ -153,10 +153,10 @@ def _put_latencies(page: _Page, engine: Engine) -> None:
     page.put_histogram("penstock_due_lateness_seconds", meters.due_lateness_s)
 
 
-def _put_storage(page: _Page, engine: Engine) -> None:
-    meters, journal = engine.meters, journal_size(engine)
+def _put_storage(page: _Page, shard: Shard) -> None:
+    meters, journal = shard.meters, journal_size(shard)
     page.put("penstock_journal_bytes", journal.size_bytes)
-    page.put("penstock_journal_limit_bytes", engine.config.max_unsettled_bytes)
+    page.put("penstock_journal_limit_bytes", shard.config.max_unsettled_bytes)
     page.put("penstock_journal_files", journal.files)
     page.put("penstock_journal_unwritten_bytes", journal.unwritten_bytes)
     page.put("penstock_journal_commits_total", meters.commits)
@@ -171,8 +171,8 @@ def _put_storage(page: _Page, engine: Engine) -> None:
     page.put_histogram("penstock_checkpoint_seconds", meters.checkpoint_s)
     for work, count in meters.upkeep_failures.items():
         page.put("penstock_upkeep_failures_total", count, work)
-    page.put("penstock_disk_free_bytes", engine.storage.free_bytes())
-    page.put("penstock_disk_reserved_bytes", engine.config.min_free_bytes)
+    page.put("penstock_disk_free_bytes", shard.storage.free_bytes())
+    page.put("penstock_disk_reserved_bytes", shard.config.min_free_bytes)
 
 
 def _put_server(page: _Page, metrics: Metrics) -> None:

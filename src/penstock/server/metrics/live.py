@@ -69,7 +69,7 @@ class LiveFigures:
 
     def __init__(self, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self._metrics = metrics
-        self._engine = metrics.engine
+        self._shard = metrics.shard
         self._loop = loop
         self._points: deque[LivePoint] = deque(maxlen=_POINTS)
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +94,7 @@ class LiveFigures:
 
     def latest(self) -> LivePoint:
         """The newest point; one of zeros before the first."""
-        return self._points[-1] if self._points else LivePoint(self._engine.clock.wall_us() / 1_000_000)
+        return self._points[-1] if self._points else LivePoint(self._shard.clock.wall_us() / 1_000_000)
 
     def history(self) -> list[LivePoint]:
         """All points, oldest first."""
@@ -111,7 +111,7 @@ class LiveFigures:
             latencies.take_ms() for latencies in self._latencies
         )
         point = LivePoint(
-            time=self._engine.clock.wall_us() / 1_000_000,
+            time=self._shard.clock.wall_us() / 1_000_000,
             published=rates["published"],
             published_bytes=rates["published_bytes"],
             delivered=rates["delivered"],
@@ -134,7 +134,7 @@ class LiveFigures:
         return point
 
     def _begin(self) -> None:
-        meters = self._engine.meters
+        meters = self._shard.meters
         self._taken_s = self._loop.time()
         self._before = self._totals()
         self._latencies = [_Latencies(each) for each in (meters.publish_s, meters.fsync_s, meters.end_to_end_s)]
@@ -146,7 +146,7 @@ class LiveFigures:
 
     def _totals(self) -> dict[str, int]:
         """What the rates are made of."""
-        meters = self._engine.meters
+        meters = self._shard.meters
         happened = meters.totals
         return {
             "published": meters.published,
@@ -161,5 +161,5 @@ class LiveFigures:
         """Count what is leased and delayed, the less often the longer it takes."""
         if now_s >= self._count_again_s:
             started_s = perf_counter()
-            self._leased, self._delayed = leased_and_delayed(self._engine)
+            self._leased, self._delayed = leased_and_delayed(self._shard)
             self._count_again_s = now_s + (perf_counter() - started_s) / _COUNTING_SHARE

@@ -17,7 +17,7 @@ from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.metering.histograms import REQUEST_S, Histogram
 from penstock.shard.metering.meters import OTHER
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 
 PORTS = ("native", "http", "line")
 _OPERATIONS_MAX = 64
@@ -41,18 +41,18 @@ class Metrics(Collector):
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(
-        self, engine: Engine, config: ServerConfig, loop: asyncio.AbstractEventLoop, pipelines: Pipelines
+        self, shard: Shard, config: ServerConfig, loop: asyncio.AbstractEventLoop, pipelines: Pipelines
     ) -> None:
-        self.engine = engine
+        self.shard = shard
         self.pipelines = pipelines
         self.named_max = config.metrics_topics_max
         self.loop = loop
         self.ports = {port: PortMeter() for port in PORTS}
         self.loop_delay = LoopDelay(loop)
-        self.opened_s = engine.clock.wall_us() / 1_000_000 - engine.clock.monotonic_s() + engine.started_s
+        self.opened_s = shard.clock.wall_us() / 1_000_000 - shard.clock.monotonic_s() + shard.started_s
         self.scrape_s = 0.0
         self._rendering = threading.Lock()
-        engine.name_topics(config.metrics_topics_max)
+        shard.name_topics(config.metrics_topics_max)
 
     def start(self) -> None:
         """Begin to measure what nobody reports: how late the event loop is."""

@@ -50,7 +50,7 @@ class Consumers:
     def __init__(self, listener: NativeListener, connection: Connection) -> None:
         self._listener = listener
         self._connection = connection
-        self._engine = listener.broker.engine
+        self._shard = listener.broker.shard
         self._deliverers: dict[int, Deliverer] = {}
         self._numbers = itertools.count(1)
         self._joining = 0
@@ -102,7 +102,7 @@ class Consumers:
         for topic in request.topics:
             principal.require(_CONSUMING, topic)
         return Consuming(
-            self._engine,
+            self._shard,
             Delivered,
             request.topics,
             request.group,

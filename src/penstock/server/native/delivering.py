@@ -73,7 +73,7 @@ class Deliverer:
     ) -> None:
         self._listener = listener
         self._loop = listener.loop
-        self._engine = listener.broker.engine
+        self._shard = listener.broker.shard
         self._connection = connection
         self._number = number
         self.consuming = consuming

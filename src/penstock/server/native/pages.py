@@ -23,7 +23,7 @@ from penstock.views.logs import FoundLog, find_log
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _PAGE_BYTES = 4 << 20
 _PAGE_ROWS = 20_000
@@ -34,13 +34,13 @@ _OFFSET_BYTES = 9
 def read_page(broker: Broker, request: Read) -> Page:
     """The next part of what is asked for."""
     place = request.topic, request.partition
-    found = find_log(broker.engine, *place, events=request.form == "events", replay=request.replay)
-    page = _read(broker.engine, found, request)
+    found = find_log(broker.shard, *place, events=request.form == "events", replay=request.replay)
+    page = _read(broker.shard, found, request)
     page.end = found.end
     return page
 
 
-def _read(engine: Engine, found: FoundLog, request: Read) -> Page:
+def _read(shard: Shard, found: FoundLog, request: Read) -> Page:
     window, log = _window(request), found.log
     if request.form == "events":
         if window.timed:
@@ -48,9 +48,9 @@ def _read(engine: Engine, found: FoundLog, request: Read) -> Page:
         if log is None:
             return Page()
         window.start = max(window.start, found.first)
-        return _events(LogReader(engine, log), window, request.limit)
+        return _events(LogReader(shard, log), window, request.limit)
     assert log is not None
-    reader = LogReader(engine, log, request.include_deleted or request.replay)
+    reader = LogReader(shard, log, request.include_deleted or request.replay)
     if request.form == "arrow":
         return _arrow(reader, window)
     if request.form != "rows":

@@ -51,9 +51,9 @@ class Session:
     def __init__(self, listener: NativeListener, connection: Connection) -> None:
         self._listener = listener
         self._connection = connection
-        self._engine = listener.broker.engine
+        self._shard = listener.broker.shard
         self._commits = listener.commits
-        self._clock = self._engine.clock
+        self._clock = self._shard.clock
         self._may_publish: set[str] = set()  # topics for which that was found out
         self._name: str | None = None  # what the client calls itself, or its token
         self._last_producer: tuple[str | None, str | None] = (None, None)  # and the name that it has
@@ -72,7 +72,7 @@ class Session:
                 f"the client speaks versions {hello.versions} of the protocol, the server version {VERSION}",
                 correlation,
             )
-        connection, config, engine = self._connection, self._listener.config, self._engine
+        connection, config, shard = self._connection, self._listener.config, self._shard
         name = None if hello.name is None else check_group_name(hello.name, "client")
         connection.greet(self._authenticate(hello.token))
         self._name = name or connection.principal.producer_name
@@ -86,15 +86,15 @@ class Session:
             **self._operations.handlers(),
         }
         limits = {
-            name: getattr(engine.config, name)
+            name: getattr(shard.config, name)
             for name in ("max_value_bytes", "max_key_bytes", "max_headers_bytes", "max_batch_bytes")
         }
         welcome = Welcome(
             VERSION,
             self._listener.server_name,
-            engine.broker_id.hex(),
-            engine.epoch,
-            engine.config.sync,
+            shard.broker_id.hex(),
+            shard.epoch,
+            shard.config.sync,
             config.idle_timeout,
             {**limits, "max_frame_bytes": config.max_frame_bytes},
         )
@@ -139,16 +139,16 @@ class Session:
         if request.topic not in self._may_publish:
             self._permit_publish(request.topic)
         payload = decode_payload(request.payload)
-        engine = self._engine
+        shard = self._shard
         if len(payload[1]) == 1:
-            single = plain_single(body, request, payload, engine.config)
+            single = plain_single(body, request, payload, shard.config)
             if single is not None:
                 self._listener.singles.add(
                     self._connection, correlation, request, single, self._name_of(request.producer)
                 )
                 return
         now_us = self._clock.wall_us()
-        self._publish_checked(correlation, request, intake_of(request, payload, engine.config, now_us), now_us)
+        self._publish_checked(correlation, request, intake_of(request, payload, shard.config, now_us), now_us)
 
     def _publish_large(self, correlation: int, body: memoryview | bytes) -> None:
         """Count before decoding, once it is clear that this is allowed; what comes behind it waits for it."""
@@ -159,7 +159,7 @@ class Session:
         def work() -> tuple[Publish, Intake]:
             request = decode_large_publish(received)
             principal.require(_PUBLISHING, request.topic)
-            return request, intake_of(request, decode_large_payload(request.payload), self._engine.config, now_us)
+            return request, intake_of(request, decode_large_payload(request.payload), self._shard.config, now_us)
 
         self._read(Command.PUBLISH, correlation, received, work, partial(self._publish_read, correlation, now_us))
 
@@ -176,7 +176,7 @@ class Session:
                 self._connection, correlation, request.topic, single_of(intake), partition, now_us, *origin
             )
             return
-        ids, commit = self._engine.publish_intake(request.topic, intake, now_us, self._name)
+        ids, commit = self._shard.publish_intake(request.topic, intake, now_us, self._name)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
         self._commits.reply_after(commit, self._connection, correlation, reply)
 
@@ -192,9 +192,9 @@ class Session:
             batch = request.batch
             principal.require(_STAGING, batch.topic)
             payload = (decode_large_payload if is_large else decode_payload)(batch.payload)
-            intake = intake_of(batch, payload, self._engine.config, now_us)
+            intake = intake_of(batch, payload, self._shard.config, now_us)
             stage = principal.own_name(request.stage)
-            stages = self._engine.stages
+            stages = self._shard.stages
             return stages.stage_intake(stage, batch.topic, intake, now_us, request.writer, request.number)
 
         self._read(Command.STAGE, correlation, received, work, partial(self._staged, correlation))

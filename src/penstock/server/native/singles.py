@@ -39,7 +39,7 @@ class Singles:
 
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
-        self._engine = listener.broker.engine
+        self._shard = listener.broker.shard
         self._gathering: dict[str, _Gathering] = {}
 
     def add(self, connection: Connection, correlation: int, request: Publish, single: Single, name: str | None) -> None:
@@ -80,10 +80,10 @@ class Singles:
             self._publish(topic, gathering)
 
     def _publish(self, topic: str, gathering: _Gathering) -> None:
-        now_us = self._engine.clock.wall_us()
+        now_us = self._shard.clock.wall_us()
         try:
             singles, origins, names = gathering.singles, gathering.origins, gathering.names
-            published = self._engine.publish_singles(topic, singles, origins, now_us, names)
+            published = self._shard.publish_singles(topic, singles, origins, now_us, names)
         except (LimitExceeded, Overloaded):  # of all together: some of them may fit
             published = None
         except PenstockError as error:
@@ -122,7 +122,7 @@ class Singles:
     ) -> None:
         """Publish one message by itself."""
         try:
-            identity, commit = self._engine.publish_single(topic, single, partition, now_us, producer, sequence, name)
+            identity, commit = self._shard.publish_single(topic, single, partition, now_us, producer, sequence, name)
         except PenstockError as error:
             connection.refuse(correlation, error)
             return

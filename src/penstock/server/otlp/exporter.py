@@ -24,7 +24,7 @@ from penstock.server.otlp.lives import Lives
 from penstock.server.otlp.posting import Collector
 from penstock.server.otlp.spans import Span
 from penstock.server.settings.options import ServerConfig
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.views.changes import Changes, Stretch
 
 _GATHER_S = 1.0
@@ -45,7 +45,7 @@ class HasEngine(Protocol):
     """A broker, or the services of a server."""
 
     @property
-    def engine(self) -> Engine:
+    def shard(self) -> Shard:
         """What has the logs."""
 
 
@@ -61,12 +61,12 @@ class TraceExporter:
             raise InvalidArgument(
                 f"otlp_endpoint needs the extra otel: pip install 'penstock[otel]' ({error})"
             ) from error
-        engine = broker.engine
-        self._engine = engine
+        shard = broker.shard
+        self._shard = shard
         self._collector = Collector(config.otlp_endpoint)
-        self._encoder = Encoder(engine.broker_id.hex())
-        self._changes = Changes(engine, _BEHIND_SPANS * 100 // max(config.otlp_percent, _PERCENT_MIN))
-        self._lives = Lives(engine, Contexts(engine.broker_id, config.otlp_percent))
+        self._encoder = Encoder(shard.broker_id.hex())
+        self._changes = Changes(shard, _BEHIND_SPANS * 100 // max(config.otlp_percent, _PERCENT_MIN))
+        self._lives = Lives(shard, Contexts(shard.broker_id, config.otlp_percent))
         self._thread = threading.Thread(target=self._run, name="penstock-otlp", daemon=True)
         self._stopping = threading.Event()
         self._batch: list[Span] = []
@@ -103,7 +103,7 @@ class TraceExporter:
             self._stopping.wait(_GATHER_S)
             self._export_news()
         try:
-            self._engine.flush()  # what nobody waits for, such as leases given back by those who went
+            self._shard.flush()  # what nobody waits for, such as leases given back by those who went
         except Exception as error:  # noqa: BLE001 - the disk failed: what is known until now is sent
             _log.debug("the last events are not exported: %s", error)
         self._changes.unfollow()

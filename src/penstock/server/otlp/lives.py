@@ -21,7 +21,7 @@ from penstock.segments.window import Window
 from penstock.server.otlp.contexts import Context, Contexts
 from penstock.server.otlp.spans import Span, SpanEvent, SpanKind
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 
 _AT_ONCE = 500
 _OPEN_MAX = 50_000
@@ -70,8 +70,8 @@ class _Page(NamedTuple):
 class Lives:
     """Follows messages through the logs; what comes out are finished spans, in lists of a few hundred."""
 
-    def __init__(self, engine: Engine, contexts: Contexts) -> None:
-        self._engine = engine
+    def __init__(self, shard: Shard, contexts: Contexts) -> None:
+        self._shard = shard
         self._contexts = contexts
         self._open: dict[_Place, Span] = {}
         self._last_page: _Page | None = None
@@ -84,7 +84,7 @@ class Lives:
         self, log: Log, start: int, end: int, committed_us: dict[tuple[Log, int], int]
     ) -> Iterator[list[Span]]:
         """The spans of messages from `start` to before `end`."""
-        for rows in LogReader(self._engine, log).rows(Window(start, end)):
+        for rows in LogReader(self._shard, log).rows(Window(start, end)):
             durable_us = committed_us.get((log, rows.offsets[0]), 0)
             batch = rows.batch
             for first in range(0, len(rows.offsets), _AT_ONCE):
@@ -105,7 +105,7 @@ class Lives:
     def happened(self, log: Log, start: int, end: int) -> Iterator[list[Span]]:
         """The spans that events from `start` to before `end` bring to their end."""
         messages = log.topic.partitions[log.partition].messages
-        parts = _in_parts(LogReader(self._engine, log).events(Window(start, end)))
+        parts = _in_parts(LogReader(self._shard, log).events(Window(start, end)))
         while some := list(islice(parts, _AT_ONCE)):
             yield from self._some_happened(messages, some)
         self._last_page = None
@@ -238,7 +238,7 @@ class Lives:
         if page is not None and page.log is log and page.first <= offset <= page.last:
             return page
         try:
-            chunk = LogReader(self._engine, log).chunk(Window(offset))
+            chunk = LogReader(self._shard, log).chunk(Window(offset))
         except (CorruptData, OSError, Overloaded):  # whoever consumes it hears of that
             return None
         if chunk is None:

@@ -26,7 +26,7 @@ from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.topic_delivery import TopicDelivery
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 AT_ONCE = 500
 BYTES_AT_ONCE = 8 << 20
@@ -35,73 +35,73 @@ _HISTORY_MAX = 50
 _log = logging.getLogger("penstock")
 
 
-def bury(engine: Engine) -> None:
+def bury(shard: Shard) -> None:
     """Move everything that is dying to the dead letters."""
-    with engine.deliveries.burying:
-        while known := len(engine.deliveries.dying):
-            engine.journal.flush()  # what led to their death is counted and can be read; more may die meanwhile
+    with shard.deliveries.burying:
+        while known := len(shard.deliveries.dying):
+            shard.journal.flush()  # what led to their death is counted and can be read; more may die meanwhile
             for _ in range(known):
-                with engine.lock:
-                    delivery, group, dying = engine.deliveries.dying.popleft()
-                _bury_all(engine, delivery, group, dying)
+                with shard.lock:
+                    delivery, group, dying = shard.deliveries.dying.popleft()
+                _bury_all(shard, delivery, group, dying)
 
 
-def _bury_all(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
+def _bury_all(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
     left = dying.offsets
     while left:
         rest = left
         try:
-            _make_room(engine)
+            _make_room(shard)
             some = lowest(left, AT_ONCE)
             rest = left - some
-            left = left - _bury(engine, delivery, group, dying._replace(offsets=some))
+            left = left - _bury(shard, delivery, group, dying._replace(offsets=some))
         except Exception:
             if rest:  # the others are tried again
-                with engine.lock:
-                    engine.deliveries.dying.appendleft((delivery, group, dying._replace(offsets=rest)))
+                with shard.lock:
+                    shard.deliveries.dying.appendleft((delivery, group, dying._replace(offsets=rest)))
             raise
 
 
-def _make_room(engine: Engine) -> None:
+def _make_room(shard: Shard) -> None:
     """Have what is gathered written before more is put into the same group, if it is much."""
-    with engine.lock:
-        commit = engine.journal.latest_commit() if engine.journal.gathering.size_bytes >= BYTES_AT_ONCE else None
+    with shard.lock:
+        commit = shard.journal.latest_commit() if shard.journal.gathering.size_bytes >= BYTES_AT_ONCE else None
     if commit is not None:
-        engine.journal.wait(commit)
+        shard.journal.wait(commit)
 
 
-def _bury(engine: Engine, delivery: TopicDelivery, group: Group, dying: Dying) -> Offsets:
+def _bury(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying) -> Offsets:
     """Bury the first of the dying, as many as one step takes; those. When it fails, all of them are given up."""
-    topic, now_us = delivery.topic, engine.clock.wall_us()
+    topic, now_us = delivery.topic, shard.clock.wall_us()
     try:
-        found, some = _read(engine, topic, dying)
+        found, some = _read(shard, topic, dying)
         first = dying._replace(offsets=some)
-        letters = _letters(engine, topic, group, first, found, now_us) if found else None
-        with engine.lock:
+        letters = _letters(shard, topic, group, first, found, now_us) if found else None
+        with shard.lock:
             desk = delivery.desks.get(group.name)
-            if not engine.deliveries.in_use.is_current(delivery) or desk is None or desk.group is not group:
+            if not shard.deliveries.in_use.is_current(delivery) or desk is None or desk.group is not group:
                 return dying.offsets  # there is nobody any more whom it could concern
             if group.is_void(dying):
                 return dying.offsets  # the group was moved: they are not dying any more
             if letters is not None:
-                engine.append_internal(topic.name + DEAD_LETTERS, letters, now_us)
+                shard.append_internal(topic.name + DEAD_LETTERS, letters, now_us)
             events = group.bury(first, now_us) if letters is not None else group.skip(first, now_us)
-            engine.log_events(topic, events)
+            shard.log_events(topic, events)
     except Exception:
-        with engine.lock:
+        with shard.lock:
             if not group.is_void(dying):
                 group.give_up(dying.partition, dying.offsets)
         raise
     return some
 
 
-def _read(engine: Engine, topic: Topic, dying: Dying) -> tuple[list[Rows], Offsets]:
+def _read(shard: Shard, topic: Topic, dying: Dying) -> tuple[list[Rows], Offsets]:
     """The content of the first of the dying, as much as one step takes, and which of them that are."""
     log = topic.partitions[dying.partition].messages
     unreadable: Unreadable = []
     found: list[Rows] = []
     some, room = dying.offsets, BYTES_AT_ONCE
-    for rows in engine.deliveries.contents.rows(log, dying.offsets, unreadable):
+    for rows in shard.deliveries.contents.rows(log, dying.offsets, unreadable):
         count = 0
         for value in rows.batch.values:
             if room <= 0:
@@ -120,10 +120,10 @@ def _read(engine: Engine, topic: Topic, dying: Dying) -> tuple[list[Rows], Offse
     return sorted(found, key=lambda rows: rows.offsets[0]), some
 
 
-def _letters(engine: Engine, topic: Topic, group: Group, dying: Dying, found: list[Rows], now_us: int) -> Batch:
+def _letters(shard: Shard, topic: Topic, group: Group, dying: Dying, found: list[Rows], now_us: int) -> Batch:
     """The dying messages with everything that is known of them."""
     progress = group.claims[dying.partition].progress
-    histories = _histories(engine, topic, group.name, dying)
+    histories = _histories(shard, topic, group.name, dying)
     whole = Batch([], keys=[], headers=[], priorities=b"")
     priorities: list[int] = []
     for offsets, timestamps_us, batch in found:
@@ -154,14 +154,14 @@ def _letters(engine: Engine, topic: Topic, group: Group, dying: Dying, found: li
     return whole
 
 
-def _histories(engine: Engine, topic: Topic, group: str, dying: Dying) -> dict[int, list[str]]:
+def _histories(shard: Shard, topic: Topic, group: str, dying: Dying) -> dict[int, list[str]]:
     """What the event log tells of the dying messages and their group."""
     event_log = topic.partitions[dying.partition].events
     found: dict[int, list[str]] = {}
     if event_log is None:
         return found
     try:
-        for event in LogReader(engine, event_log).events_between(dying.offsets.min(), dying.offsets.max()):
+        for event in LogReader(shard, event_log).events_between(dying.offsets.min(), dying.offsets.max()):
             if event.group == group and event.count:
                 line = _line(event.time_us, event.kind, event.consumer, event.detail)
                 for offset in dying.offsets:

@@ -27,7 +27,7 @@ from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen, 
 from penstock.shard.reading.contents import Unreadable
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 Act = Callable[[Group, Lease, Offsets, Outcome], None]
 
@@ -39,7 +39,7 @@ class Consuming(Generic[Message]):
 
     def __init__(
         self,
-        engine: Engine,
+        shard: Shard,
         message_class: type[Message],
         topics: str | Sequence[str],
         group: str,
@@ -51,8 +51,8 @@ class Consuming(Generic[Message]):
         start: str | Time,
         name: str | None,
     ) -> None:
-        self._engine = engine
-        self._deliveries = engine.deliveries
+        self._shard = shard
+        self._deliveries = shard.deliveries
         self._class = message_class
         names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
         if not names or len({check_open_topic(name) for name in names}) < len(names):
@@ -72,7 +72,7 @@ class Consuming(Generic[Message]):
             for topic in names:
                 delivery = self._deliveries.open_group(topic, group, start)
                 seat = Seat(self.name, group, mode, self.max_in_flight, visibility_s, session_s)
-                with engine.lock:
+                with shard.lock:
                     delivery.join(seat, self._deliveries.now())
                 self.seats.append((delivery, seat))
                 self._by_topic[topic] = (delivery, seat)
@@ -90,12 +90,12 @@ class Consuming(Generic[Message]):
 
     def fetch_now(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
         """As `fetch`, for whoever does not hold the state lock: most find something, and need no waiter."""
-        with self._engine.lock:
+        with self._shard.lock:
             return self.fetch(max_messages, visibility_s, partition)
 
     def waiter(self, max_messages: int, visibility_s: float | None, wake: Callable[[], None]) -> Waiter:
         """A request for messages, which takes what is ready or waits for it."""
-        return Waiter(self, self._engine.lock, max_messages, visibility_s, wake)
+        return Waiter(self, self._shard.lock, max_messages, visibility_s, wake)
 
     def must_read_segments(self, found: Fetched) -> bool:
         """Whether getting the content may take milliseconds."""
@@ -179,7 +179,7 @@ class Consuming(Generic[Message]):
             lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, reason, None, outcome),
         )
         if self._deliveries.dying:
-            bury(self._engine)
+            bury(self._shard)
 
     def give_back(self, found: Fetched) -> None:
         """Whoever they were taken for has gone."""
@@ -205,8 +205,8 @@ class Consuming(Generic[Message]):
 
     def take(self, leased: Leased) -> None:
         """Somebody sees messages that were held ready: their time begins anew."""
-        now_s = self._engine.clock.monotonic_s()
-        with self._engine.lock:
+        now_s = self._shard.clock.monotonic_s()
+        with self._shard.lock:
             for topic, leases in leased.by_topic.items():
                 delivery, seat = self._by_topic[topic]
                 desk = delivery.desks.get(seat.group)
@@ -264,7 +264,7 @@ class Consuming(Generic[Message]):
     def find_leased(self, held: Iterable[tuple[str, int, int, Offsets]]) -> Leased:
         """The leases of messages that are named by topic, partition, lease id and offsets."""
         leased = Leased()
-        with self._engine.lock:
+        with self._shard.lock:
             for topic, partition, lease_id, offsets in held:
                 known = self._by_topic.get(topic)
                 lease = None if known is None else known[0].find_lease(known[1], lease_id, partition, offsets)
@@ -278,14 +278,14 @@ class Consuming(Generic[Message]):
     @property
     def in_flight(self) -> int:
         """How many messages it holds."""
-        with self._engine.lock:
+        with self._shard.lock:
             desks = ((delivery.desks.get(seat.group), seat.consumer) for delivery, seat in self.seats)
             return sum(desk.group.leases.in_flight[consumer] for desk, consumer in desks if desk is not None)
 
     def assignment(self) -> dict[str, list[int]]:
         """The partitions of each topic that it gets messages from: all, where consumers share the work."""
         found: dict[str, list[int]] = {}
-        with self._engine.lock:
+        with self._shard.lock:
             for delivery, seat in self.seats:
                 desk = delivery.desks.get(seat.group)
                 assigned = None if desk is None else desk.assignment
@@ -295,19 +295,19 @@ class Consuming(Generic[Message]):
 
     def heartbeat(self) -> None:
         """It is alive."""
-        with self._engine.lock:
+        with self._shard.lock:
             for delivery, seat in self.seats:
                 delivery.heartbeat(seat, self._deliveries.now())
 
     def ack_one(self, message: Delivered) -> tuple[Commit | None, LeaseLost | None]:
         """It is done: as `ack`, with nothing made that one message does not need."""
         known = self._by_topic.get(message.topic)
-        with self._engine.lock:
+        with self._shard.lock:
             self._deliveries.check_open()
             acked = known is not None and known[0].ack_one(
                 known[1], message.lease, message.offset, self._deliveries.now()
             )
-            commit = self._engine.journal.latest_commit()
+            commit = self._shard.journal.latest_commit()
         return commit, None if acked else LeaseLost.of([message.id], 1)
 
     def _settle(
@@ -315,7 +315,7 @@ class Consuming(Generic[Message]):
     ) -> tuple[Commit | None, LeaseLost | None]:
         leased = leased_of(messages)
         lost = leased.unknown
-        with self._engine.lock:
+        with self._shard.lock:
             self._deliveries.check_open()
             for topic, leases in leased.by_topic.items():
                 known = self._by_topic.get(topic)
@@ -324,20 +324,20 @@ class Consuming(Generic[Message]):
                 else:
                     refused = known[0].settle(known[1], leases, self._deliveries.now(), act)
                 lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
-            commit = self._engine.journal.latest_commit()  # of these, and not of what others gather after them
+            commit = self._shard.journal.latest_commit()  # of these, and not of what others gather after them
         if buries and self._deliveries.dying:
-            bury(self._engine)
+            bury(self._shard)
             if commit is not None and commit.failed:
                 commit.result()  # burying commits what was gathered before, or hears that it is refused
-            with self._engine.lock:
-                commit = self._engine.journal.latest_commit()
+            with self._shard.lock:
+                commit = self._shard.journal.latest_commit()
         return commit, LeaseLost.of(lost, leased.count) if lost else None
 
     def settle_leases(
         self, delivery: TopicDelivery, seat: Seat, leases: list[tuple[Lease, Offsets]], act: Act
     ) -> list[tuple[int, Offsets]]:
         """Do something to leased messages of a topic; those that are not leased by this consumer."""
-        with self._engine.lock:
+        with self._shard.lock:
             self._deliveries.check_open()
             return delivery.settle(seat, leases, self._deliveries.now(), act)
 
@@ -349,14 +349,14 @@ class Consuming(Generic[Message]):
     def close(self) -> Commit | None:
         """Give back what is held, and leave."""
         self.closed = True
-        if self._engine.closed:
+        if self._shard.closed:
             return None
-        with self._engine.lock:
-            if self._engine.journal.frozen is None and not self._engine.closed:
+        with self._shard.lock:
+            if self._shard.journal.frozen is None and not self._shard.closed:
                 for delivery, seat in self.seats:
                     if self._deliveries.in_use.is_current(delivery):
                         delivery.leave(seat, self._deliveries.now())
-            return self._engine.journal.latest_commit()
+            return self._shard.journal.latest_commit()
 
 
 def _check_reason(reason: object) -> str:

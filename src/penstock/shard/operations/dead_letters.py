@@ -30,7 +30,7 @@ from penstock.shard.operations.burying import AT_ONCE, BYTES_AT_ONCE, LINEAGE
 from penstock.shard.reading.log_reader import LogReader, LogSource
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _CAUSES_MAX = 1000
 _decode_history = msgspec.json.Decoder(list[str]).decode
@@ -70,27 +70,27 @@ def _letters(source: LogSource, partitions: list[Partition], windows: Mapping[in
                 yield _to_letter(message)
 
 
-def find_dead_letter(engine: Engine, identity: MessageId) -> DeadLetter:
+def find_dead_letter(shard: Shard, identity: MessageId) -> DeadLetter:
     """One dead letter by its id."""
-    with engine.lock:
-        topic = engine.topic(identity.topic)
+    with shard.lock:
+        topic = shard.topic(identity.topic)
         if not identity.topic.endswith(DEAD_LETTERS) or identity.partition >= len(topic.partitions):
             raise MessageNotFound(f"there is no dead letter {identity}")
         partitions = list(topic.partitions)
     partition = partitions[identity.partition]
     window = Window(identity.offset, identity.offset + 1)
-    for letter in _letters(engine, partitions, {identity.partition: window}):
+    for letter in _letters(shard, partitions, {identity.partition: window}):
         return letter
-    raise MessageNotFound(f"there is no dead letter {identity}: {_what_became_of_it(engine, partition, identity)}")
+    raise MessageNotFound(f"there is no dead letter {identity}: {_what_became_of_it(shard, partition, identity)}")
 
 
-def _what_became_of_it(engine: Engine, partition: Partition, identity: MessageId) -> str:
+def _what_became_of_it(shard: Shard, partition: Partition, identity: MessageId) -> str:
     """Why a letter is not among the others any more."""
-    reader = LogReader(engine, partition.messages)
+    reader = LogReader(shard, partition.messages)
     message = next(reader.messages(Window(identity.offset, identity.offset + 1)), None)
     if message is None or partition.events is None:
         return "it was redriven or purged, or never was"
-    for event in LogReader(engine, partition.events).events_about(identity.offset):
+    for event in LogReader(shard, partition.events).events_about(identity.offset):
         if event.kind == EventKind.PURGED:
             return "it was purged"
         if event.kind == EventKind.REDRIVEN:
@@ -135,11 +135,11 @@ def _origin(topic: str, text: str) -> MessageId:
     return origin
 
 
-def count_causes(engine: Engine, topic_name: str, letters_max: int, bytes_max: int) -> CauseReport:
+def count_causes(shard: Shard, topic_name: str, letters_max: int, bytes_max: int) -> CauseReport:
     """Why messages died, by cause and group, the most frequent first; of so many letters or bytes at most."""
     found: dict[tuple[str, str], DeadLetterCause] = {}
     report = CauseReport([])
-    for letter in list_dead_letters(engine, topic_name):
+    for letter in list_dead_letters(shard, topic_name):
         if report.total >= letters_max or bytes_max <= 0:
             report.complete = False
             break
@@ -170,7 +170,7 @@ def _windows_of(named: ByName, ends: list[int]) -> dict[int, Window]:
 
 
 def redrive(
-    engine: Engine,
+    shard: Shard,
     topic_name: str,
     chosen: Callable[[DeadLetter], bool] | None,
     to: str | None,
@@ -185,24 +185,24 @@ def redrive(
         raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
     pace = Pace(None if dry_run else rate)
     # What dies again meanwhile comes behind this end: one call does not go round in circles.
-    steps = _in_steps(_until_now(engine, topic_name, chosen), chosen, pace.at_once(AT_ONCE))
-    for sleep_s, letters in paced(steps, pace, engine.clock.monotonic_s):
-        engine.clock.sleep_s(sleep_s)
+    steps = _in_steps(_until_now(shard, topic_name, chosen), chosen, pace.at_once(AT_ONCE))
+    for sleep_s, letters in paced(steps, pace, shard.clock.monotonic_s):
+        shard.clock.sleep_s(sleep_s)
         report.selected += len(letters)
         if not dry_run:
             with Uninterrupted():
-                _redrive_some(engine, letters, to, report)
+                _redrive_some(shard, letters, to, report)
         if progress is not None:
             progress(len(letters))
     return report
 
 
-def purge(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
+def purge(shard: Shard, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
     """Let dead letters go for good; how many."""
     gone = 0
-    for some in _in_steps(_until_now(engine, topic_name, chosen), chosen, AT_ONCE):
+    for some in _in_steps(_until_now(shard, topic_name, chosen), chosen, AT_ONCE):
         with Uninterrupted():
-            gone += _purge_some(engine, some)
+            gone += _purge_some(shard, some)
     return gone
 
 
@@ -223,41 +223,41 @@ def _in_steps(
         yield waiting
 
 
-def _until_now(engine: Engine, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> Iterator[DeadLetter]:
+def _until_now(shard: Shard, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> Iterator[DeadLetter]:
     """Those that may be chosen, of what is there by now."""
-    with engine.lock:
-        topic = _find_topic(engine.catalog, topic_name)
+    with shard.lock:
+        topic = _find_topic(shard.catalog, topic_name)
         partitions = list(topic.partitions) if topic is not None else []
         ends = [partition.messages.committed_end for partition in partitions]
     if isinstance(chosen, ByName):
         windows = _windows_of(chosen, ends)
     else:
         windows = {number: Window(0, end) for number, end in enumerate(ends)}
-    yield from _letters(engine, partitions, windows)
+    yield from _letters(shard, partitions, windows)
 
 
-def _purge_some(engine: Engine, letters: list[DeadLetter]) -> int:
-    with engine.deliveries.redriving:
-        with engine.lock:
-            topic, kept = _still_there(engine, letters)
-            commit = engine.log_events(topic, _withdraw(engine, EventKind.PURGED, kept)) if kept else None
+def _purge_some(shard: Shard, letters: list[DeadLetter]) -> int:
+    with shard.deliveries.redriving:
+        with shard.lock:
+            topic, kept = _still_there(shard, letters)
+            commit = shard.log_events(topic, _withdraw(shard, EventKind.PURGED, kept)) if kept else None
         if commit is not None:
-            engine.journal.wait(commit)
+            shard.journal.wait(commit)
     return len(kept)
 
 
-def _redrive_some(engine: Engine, letters: list[DeadLetter], to: str | None, report: RedriveReport) -> None:
-    now_us = engine.clock.wall_us()
-    with engine.deliveries.redriving:
-        with engine.lock:
-            topic, kept = _still_there(engine, letters)
+def _redrive_some(shard: Shard, letters: list[DeadLetter], to: str | None, report: RedriveReport) -> None:
+    now_us = shard.clock.wall_us()
+    with shard.deliveries.redriving:
+        with shard.lock:
+            topic, kept = _still_there(shard, letters)
             report.skipped += len(letters) - len(kept)
             if not kept:
                 return
             back: dict[tuple[Topic, int, str], list[int]] = {}
             copies: dict[str, list[DeadLetter]] = {}
             for letter in kept:
-                home, is_dead = _home(engine, letter) if to is None else (None, True)
+                home, is_dead = _home(shard, letter) if to is None else (None, True)
                 if not is_dead:
                     report.skipped += 1  # its group was moved back over it, and has it again
                 elif home is not None:
@@ -266,38 +266,38 @@ def _redrive_some(engine: Engine, letters: list[DeadLetter], to: str | None, rep
                     copies.setdefault(to or letter.origin.topic, []).append(letter)
             went: dict[MessageId, MessageId] = {}
             for name, some in copies.items():
-                ids, _ = engine.append_internal(name, _copies(some), now_us)
+                ids, _ = shard.append_internal(name, _copies(some), now_us)
                 went.update(zip((letter.id for letter in some), ids, strict=True))
             for (home, partition, group), offsets in back.items():
                 first, count, others = written(Offsets(offsets))
                 event = Event(EventKind.REDRIVEN, now_us, first, count, group, offsets=others)
-                engine.log_events(home, [(partition, event)])
+                shard.log_events(home, [(partition, event)])
             for letter in itertools.chain.from_iterable(copies.values()):
-                _tell_origin(engine, letter, went[letter.id], now_us)
-            commit = engine.log_events(topic, _withdraw(engine, EventKind.REDRIVEN, kept, went))
-        engine.journal.wait(commit)
+                _tell_origin(shard, letter, went[letter.id], now_us)
+            commit = shard.log_events(topic, _withdraw(shard, EventKind.REDRIVEN, kept, went))
+        shard.journal.wait(commit)
     report.copied += sum(map(len, copies.values()))
     report.redriven += sum(map(len, back.values()))
 
 
-def _still_there(engine: Engine, letters: list[DeadLetter]) -> tuple[Topic, list[DeadLetter]]:
-    topic = engine.topic(letters[0].id.topic)
+def _still_there(shard: Shard, letters: list[DeadLetter]) -> tuple[Topic, list[DeadLetter]]:
+    topic = shard.topic(letters[0].id.topic)
     states = [partition.delivery_state() for partition in topic.partitions]
     return topic, [letter for letter in letters if letter.id.offset not in states[letter.id.partition].withdrawn]
 
 
-def _tell_origin(engine: Engine, letter: DeadLetter, copy: MessageId, now_us: int) -> None:
+def _tell_origin(shard: Shard, letter: DeadLetter, copy: MessageId, now_us: int) -> None:
     """Note in the log of the original where the copy went; the original itself stays as it is."""
-    topic, origin = engine.catalog.by_name.get(letter.origin.topic), letter.origin
+    topic, origin = shard.catalog.by_name.get(letter.origin.topic), letter.origin
     if topic is None or topic.deleting or not letter.group or origin.partition >= len(topic.partitions):
         return
     if origin.offset < topic.partitions[origin.partition].messages.committed_end:
         event = Event(EventKind.REDRIVEN, now_us, origin.offset, 0, letter.group, detail=str(copy))
-        engine.log_events(topic, [(origin.partition, event)])
+        shard.log_events(topic, [(origin.partition, event)])
 
 
 def _withdraw(
-    engine: Engine, kind: EventKind, letters: Iterable[DeadLetter], went: Mapping[MessageId, MessageId] | None = None
+    shard: Shard, kind: EventKind, letters: Iterable[DeadLetter], went: Mapping[MessageId, MessageId] | None = None
 ) -> Iterator[tuple[int, Event]]:
     """The events by which letters go, with where their copies went."""
     by_partition: dict[int, list[int]] = {}
@@ -306,23 +306,23 @@ def _withdraw(
         if copy is None:
             by_partition.setdefault(letter.id.partition, []).append(letter.id.offset)
         else:
-            event = Event(kind, engine.clock.wall_us(), letter.id.offset, 1, detail=str(copy))
+            event = Event(kind, shard.clock.wall_us(), letter.id.offset, 1, detail=str(copy))
             yield letter.id.partition, event
     for partition, offsets in by_partition.items():
         first, count, others = written(Offsets(offsets))
-        yield partition, Event(kind, engine.clock.wall_us(), first, count, offsets=others)
+        yield partition, Event(kind, shard.clock.wall_us(), first, count, offsets=others)
 
 
-def _home(engine: Engine, letter: DeadLetter) -> tuple[Topic | None, bool]:
+def _home(shard: Shard, letter: DeadLetter) -> tuple[Topic | None, bool]:
     """The topic in which the original lies, if it does, and whether it is (still) dead to its group."""
-    topic = engine.catalog.by_name.get(letter.origin.topic)
+    topic = shard.catalog.by_name.get(letter.origin.topic)
     if topic is None or topic.deleting or letter.origin.partition >= len(topic.partitions):
         return None, True
     partition = topic.partitions[letter.origin.partition]
     progress = None if partition.state is None else partition.state.groups.get(letter.group)
     if progress is None or not is_kept(partition.messages, letter.origin.offset):
         return None, True
-    desk = engine.deliveries.in_use.groups(topic).get(letter.group)
+    desk = shard.deliveries.in_use.groups(topic).get(letter.group)
     if desk is not None and desk.group.claims[letter.origin.partition].paused:
         raise GroupInUse(f"the group {letter.group!r} of {topic.name} is being moved: redrive again when it is done")
     return topic, letter.origin.offset in progress.dead

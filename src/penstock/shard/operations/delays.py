@@ -20,24 +20,24 @@ from penstock.shard.reading.log_reader import LogReader
 if TYPE_CHECKING:
     from penstock.delivery.index import PartitionIndex
     from penstock.shard.dispatch.topic_delivery import TopicDelivery
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _AT_ONCE = 10_000
 _Place = tuple[int, int, int]  # when it falls due, its partition and its offset
 _BEFORE_ALL: _Place = (-1, -1, -1)
 
 
-def list_delayed(engine: Engine, topic_name: str, limit: int | None = None, skip: int = 0) -> Iterator[DelayedMessage]:
+def list_delayed(shard: Shard, topic_name: str, limit: int | None = None, skip: int = 0) -> Iterator[DelayedMessage]:
     """What is not due yet, the next to fall due first; publishers wait while some of it is found."""
-    with engine.lock:
-        name = engine.topic(topic_name).name
-    delivery = engine.deliveries.attach(name)
-    with engine.lock:
-        delivery.tick(engine.deliveries.now())
+    with shard.lock:
+        name = shard.topic(topic_name).name
+    delivery = shard.deliveries.attach(name)
+    with shard.lock:
+        delivery.tick(shard.deliveries.now())
     found: list[_Place] = []
     while limit is None or len(found) < skip + limit:
         at_once = _AT_ONCE if limit is None else min(_AT_ONCE, skip + limit - len(found))
-        with engine.lock:
+        with shard.lock:
             some = list(itertools.islice(_behind(delivery, found[-1] if found else _BEFORE_ALL), at_once))
         if not some:
             break
@@ -55,71 +55,71 @@ def _behind(delivery: TopicDelivery, last: _Place) -> Iterator[_Place]:
     return (place for place in in_order if place > last)
 
 
-def find_delayed(engine: Engine, identity: MessageId) -> DelayedMessage:
+def find_delayed(shard: Shard, identity: MessageId) -> DelayedMessage:
     """One message that is not due yet."""
-    delivery, message = _find(engine, identity)
-    with engine.lock:
-        delivery.tick(engine.deliveries.now())
+    delivery, message = _find(shard, identity)
+    with shard.lock:
+        delivery.tick(shard.deliveries.now())
         if not delivery.indexes[identity.partition].is_delayed(identity.offset):
             raise MessageNotFound(f"{identity} is not delayed (any more)")
         return DelayedMessage(identity, _due_us(delivery, message))
 
 
-def cancel_delayed(engine: Engine, identity: MessageId) -> bool:
+def cancel_delayed(shard: Shard, identity: MessageId) -> bool:
     """Withdraw a delayed message: True if and only if nobody ever gets it."""
     check_open_topic(identity.topic)
-    delivery, message = _find(engine, identity)
-    with engine.lock:
-        due_us = _hold(engine, delivery, message)
-        commit = engine.journal.latest_commit()  # if somebody else is cancelling it
+    delivery, message = _find(shard, identity)
+    with shard.lock:
+        due_us = _hold(shard, delivery, message)
+        commit = shard.journal.latest_commit()  # if somebody else is cancelling it
         if due_us is not None:
-            event = Event(EventKind.CANCELLED, engine.clock.wall_us(), identity.offset, 1, detail=str(due_us))
-            commit = engine.log_events(delivery.topic, [(identity.partition, event)])
+            event = Event(EventKind.CANCELLED, shard.clock.wall_us(), identity.offset, 1, detail=str(due_us))
+            commit = shard.log_events(delivery.topic, [(identity.partition, event)])
     if commit is not None:
-        engine.journal.wait(commit)
-    with engine.lock:
+        shard.journal.wait(commit)
+    with shard.lock:
         state = delivery.topic.partitions[identity.partition].delivery_state()
         return message.deliver_at_us is not None and identity.offset in state.withdrawn
 
 
 def reschedule_delayed(
-    engine: Engine, identity: MessageId, delay: Duration | None, deliver_at: Time | None
+    shard: Shard, identity: MessageId, delay: Duration | None, deliver_at: Time | None
 ) -> datetime | None:
     """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
     check_open_topic(identity.topic)
-    delivery, message = _find(engine, identity)
-    now_us = engine.clock.wall_us()
+    delivery, message = _find(shard, identity)
+    now_us = shard.clock.wall_us()
     if delay is None and deliver_at is None:
         raise InvalidArgument("give delay or deliver_at: when the message is to fall due")
     new_us = max(due_time_us(delay, deliver_at, now_us), now_us)
-    with engine.lock:
+    with shard.lock:
         check_flow(delivery.topic, 0, new_us, now_us)
-        due_us = _hold(engine, delivery, message)
+        due_us = _hold(shard, delivery, message)
         if due_us is None:
             return None
         event = Event(EventKind.RESCHEDULED, now_us, identity.offset, 1, detail=str(due_us), due_us=new_us)
-        commit = engine.log_events(delivery.topic, [(identity.partition, event)])
-    engine.journal.wait(commit)
+        commit = shard.log_events(delivery.topic, [(identity.partition, event)])
+    shard.journal.wait(commit)
     return to_datetime(new_us)
 
 
-def _find(engine: Engine, identity: MessageId) -> tuple[TopicDelivery, StoredMessage]:
-    with engine.lock:
-        topic = engine.topic(identity.topic)
+def _find(shard: Shard, identity: MessageId) -> tuple[TopicDelivery, StoredMessage]:
+    with shard.lock:
+        topic = shard.topic(identity.topic)
         if identity.partition >= len(topic.partitions):
             raise MessageNotFound(f"there is no message {identity}: the topic has {len(topic.partitions)} partitions")
         log = topic.partitions[identity.partition].messages
     window = Window(identity.offset, identity.offset + 1)
-    message = next(LogReader(engine, log).messages(window), None)
+    message = next(LogReader(shard, log).messages(window), None)
     if message is None:
         raise MessageNotFound(f"there is no message {identity}, or not any more")
-    return engine.deliveries.attach(identity.topic), message
+    return shard.deliveries.attach(identity.topic), message
 
 
-def _hold(engine: Engine, delivery: TopicDelivery, message: StoredMessage) -> int | None:
+def _hold(shard: Shard, delivery: TopicDelivery, message: StoredMessage) -> int | None:
     """Keep the message from falling due; when it would have, or None if it is not delayed."""
-    engine.journal.check_writable(0)
-    delivery.tick(engine.deliveries.now())
+    shard.journal.check_writable(0)
+    delivery.tick(shard.deliveries.now())
     if not delivery.indexes[message.partition].hold(message.offset):
         return None
     return _due_us(delivery, message)

@@ -20,53 +20,53 @@ from penstock.shard.routing import check_partition
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.group_desk import GroupDesk
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 
-def list_groups(engine: Engine, topic_name: str | None) -> list[tuple[str, str]]:
+def list_groups(shard: Shard, topic_name: str | None) -> list[tuple[str, str]]:
     """The topics and names of all groups, or of those of one topic."""
-    with engine.lock:
-        topics = [engine.topic(topic_name)] if topic_name is not None else list(engine.catalog.by_name.values())
+    with shard.lock:
+        topics = [shard.topic(topic_name)] if topic_name is not None else list(shard.catalog.by_name.values())
         return sorted((topic.name, name) for topic in topics for name in group_names(topic))
 
 
-def show_group(engine: Engine, topic_name: str, name: str) -> GroupInfo:
+def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
     """Everything about one group, at one instant."""
-    with engine.lock:
-        topic = engine.topic(topic_name)
-        is_checkpoint = engine.deliveries.settings_of(topic, name).checkpoint
+    with shard.lock:
+        topic = shard.topic(topic_name)
+        is_checkpoint = shard.deliveries.settings_of(topic, name).checkpoint
         standing = standing_of(topic, name, None) if is_checkpoint else None
         info = None if standing is None else group_info(topic, name, standing, None)
     if standing is None or info is None:
-        delivery = engine.deliveries.find_group(topic_name, name)
-        with engine.lock:
-            delivery.tick(engine.deliveries.now())
+        delivery = shard.deliveries.find_group(topic_name, name)
+        with shard.lock:
+            delivery.tick(shard.deliveries.now())
             topic, desk = delivery.topic, delivery.desk(name)
             standing = standing_of(topic, name, desk)
             info = group_info(topic, name, standing, desk)
-    return replace(info, oldest_unacked_s=_oldest_age_s(engine, topic, standing))
+    return replace(info, oldest_unacked_s=_oldest_age_s(shard, topic, standing))
 
 
-def seek_group(engine: Engine, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
+def seek_group(shard: Shard, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
     """Move a group to an offset, a time, or to the beginning or the end."""
-    delivery = engine.deliveries.find_group(topic_name, name)
+    delivery = shard.deliveries.find_group(topic_name, name)
     topic = delivery.topic
     if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(topic.partitions)):
         raise InvalidArgument(
             f"{topic_name} has no partition {shown(partition)}: it has 0 to {len(topic.partitions) - 1}"
         )
     chosen = range(len(topic.partitions)) if partition is None else [partition]
-    engine.deliveries.seek(topic_name, name, {number: _target(engine, topic, number, to) for number in chosen})
+    shard.deliveries.seek(topic_name, name, {number: _target(shard, topic, number, to) for number in chosen})
 
 
-def place_group(engine: Engine, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
+def place_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
     """Have a group stand at these offsets, in one commit: everything before is done, everything else is to be done.
 
     Where there is no such group, it is made as one that shows how far a reader is that keeps its own position.
     """
     wanted = positions_of(positions)
-    with engine.lock:
-        topic = engine.topic(topic_name)
+    with shard.lock:
+        topic = shard.topic(topic_name)
         known = topic.partitions[0].delivery_state().groups.get(name)
         for number, offset in wanted.items():
             check_partition(topic_name, len(topic.partitions), number)
@@ -75,17 +75,17 @@ def place_group(engine: Engine, topic_name: str, name: str, positions: Mapping[i
             if known is not None and not known.settings.checkpoint and not first <= offset <= end:
                 raise InvalidArgument(f"offset {offset} is not in {topic_name}/{number}: it holds {first} to {end}")
     if known is None or known.settings.checkpoint:
-        checkpoint_group(engine, topic_name, name, wanted)
+        checkpoint_group(shard, topic_name, name, wanted)
     elif wanted:
-        engine.deliveries.seek(topic_name, name, wanted)
+        shard.deliveries.seek(topic_name, name, wanted)
 
 
-def checkpoint_group(engine: Engine, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
+def checkpoint_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
     """Note how far a reader is that keeps its own position, so that its lag is seen; its group is made if it is new."""
     check_group_name(name)
     wanted = positions_of(positions)
-    with engine.lock:
-        topic = engine.topic(topic_name)
+    with shard.lock:
+        topic = shard.topic(topic_name)
         is_new = name not in topic.partitions[0].delivery_state().groups
         for number, offset in wanted.items():
             check_partition(topic_name, len(topic.partitions), number)
@@ -93,8 +93,8 @@ def checkpoint_group(engine: Engine, topic_name: str, name: str, positions: Mapp
             if offset > end:
                 raise InvalidArgument(f"offset {offset} is not in {topic_name}/{number}: give 0 to {end}, its end")
     if is_new:
-        engine.deliveries.create_checkpoint(topic, name, wanted)
-    engine.deliveries.move_checkpoint(topic, name, wanted)
+        shard.deliveries.create_checkpoint(topic, name, wanted)
+    shard.deliveries.move_checkpoint(topic, name, wanted)
 
 
 def positions_of(positions: object) -> dict[int, int]:
@@ -114,9 +114,9 @@ def positions_of(positions: object) -> dict[int, int]:
     return found
 
 
-def _target(engine: Engine, topic: Topic, number: int, to: str | int | Time) -> int:
+def _target(shard: Shard, topic: Topic, number: int, to: str | int | Time) -> int:
     log = topic.partitions[number].messages
-    with engine.lock:
+    with shard.lock:
         first, end = first_offset(log), log.committed_end
     if to == "earliest":
         return first
@@ -132,7 +132,7 @@ def _target(engine: Engine, topic: Topic, number: int, to: str | int | Time) -> 
         raise InvalidArgument(
             f"{shown(to)} is not a position: give an offset, a point in time, 'earliest' or 'latest'"
         ) from error
-    return max(first, LogReader(engine, log).first_at(time_us))
+    return max(first, LogReader(shard, log).first_at(time_us))
 
 
 def group_names(topic: Topic) -> set[str]:
@@ -193,12 +193,12 @@ def members_of(desk: GroupDesk) -> tuple[MemberInfo, ...]:
     )
 
 
-def _oldest_age_s(engine: Engine, topic: Topic, standing: Standing) -> float | None:
+def _oldest_age_s(shard: Shard, topic: Topic, standing: Standing) -> float | None:
     """The age of the oldest message that is not done, read from the log."""
     oldest: list[int] = []
     for partition, floor, lag in zip(topic.partitions, standing.positions, standing.lags, strict=True):
         if lag:
-            reader = LogReader(engine, partition.messages, include_deleted=True)
+            reader = LogReader(shard, partition.messages, include_deleted=True)
             found = next(reader.messages(Window(floor, floor + 1)), None)
             oldest += [] if found is None else [found.timestamp_us]
-    return max(0, engine.clock.wall_us() - min(oldest)) / 1_000_000 if oldest else None
+    return max(0, shard.clock.wall_us() - min(oldest)) / 1_000_000 if oldest else None

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Generic
 
 from penstock.delivery.offsets import Offsets
-from penstock.model.clock import EngineClock
+from penstock.model.clock import ShardClock
 from penstock.shard.operations.consuming import Consuming, Message
 from penstock.shard.operations.delivered import Leased
 
@@ -18,7 +18,7 @@ LOOP_WAIT_S = 0.5
 class ReadAhead(Generic[Message]):
     """What was received and nobody has seen yet; several threads may share it."""
 
-    def __init__(self, consuming: Consuming[Message], clock: EngineClock, autoack: bool) -> None:
+    def __init__(self, consuming: Consuming[Message], clock: ShardClock, autoack: bool) -> None:
         self._consuming = consuming
         self._clock = clock
         self._most = 1 if autoack else _PREFETCH

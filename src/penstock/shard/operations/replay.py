@@ -16,7 +16,7 @@ from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 Choice = Callable[[StoredMessage], bool]
 
@@ -43,7 +43,7 @@ def replay_window(
 
 
 def replay_to_function(
-    engine: Engine,
+    shard: Shard,
     topic_name: str,
     window: Window,
     partition: int | None,
@@ -53,9 +53,9 @@ def replay_to_function(
 ) -> int:
     """Call the function with every message of the window, acked, dead and archived ones too; how many."""
     count = 0
-    pace, clock = Pace(rate), engine.clock
-    for number, reader in _readers(engine, topic_name, partition):
-        withdrawn = _withdrawn(engine, topic_name, number)
+    pace, clock = Pace(rate), shard.clock
+    for number, reader in _readers(shard, topic_name, partition):
+        withdrawn = _withdrawn(shard, topic_name, number)
         for message in reader.messages(window):
             if message.offset in withdrawn or (chosen is not None and not chosen(message)):
                 continue
@@ -69,7 +69,7 @@ def replay_to_function(
 
 
 def replay_to_group(
-    engine: Engine,
+    shard: Shard,
     topic_name: str,
     window: Window,
     partition: int | None,
@@ -82,23 +82,23 @@ def replay_to_group(
     windows: list[tuple[int, int]] = []
     left_out: list[Offsets] = []
     count = 0
-    _readers(engine, topic_name, partition)  # the one that was asked for must be there
-    for number, reader in _readers(engine, topic_name, None):
+    _readers(shard, topic_name, partition)  # the one that was asked for must be there
+    for number, reader in _readers(shard, topic_name, None):
         found = Offsets()
         if partition is None or number == partition:
-            found = _find(reader, window, chosen) - _withdrawn(engine, topic_name, number)
+            found = _find(reader, window, chosen) - _withdrawn(shard, topic_name, number)
         start, end = (found.min(), found.max() + 1) if found else (0, 0)
         windows.append((start, end))
         left_out.append(from_range(start, end) - found)
         count += len(found)
-    engine.deliveries.create_replay(topic_name, group, windows, left_out, rate)
+    shard.deliveries.create_replay(topic_name, group, windows, left_out, rate)
     return count
 
 
-def _withdrawn(engine: Engine, topic_name: str, number: int) -> Offsets:
+def _withdrawn(shard: Shard, topic_name: str, number: int) -> Offsets:
     """What was cancelled, purged or redriven: it is not to be delivered to anybody."""
-    with engine.lock:
-        return Offsets(engine.topic(topic_name).partitions[number].delivery_state().withdrawn)
+    with shard.lock:
+        return Offsets(shard.topic(topic_name).partitions[number].delivery_state().withdrawn)
 
 
 def _find(reader: LogReader, window: Window, chosen: Choice | None) -> Offsets:
@@ -112,13 +112,13 @@ def _find(reader: LogReader, window: Window, chosen: Choice | None) -> Offsets:
     return reader.held(window)
 
 
-def _readers(engine: Engine, topic_name: str, partition: int | None) -> list[tuple[int, LogReader]]:
-    with engine.lock:
-        topic = engine.topic(topic_name)
+def _readers(shard: Shard, topic_name: str, partition: int | None) -> list[tuple[int, LogReader]]:
+    with shard.lock:
+        topic = shard.topic(topic_name)
         count = len(topic.partitions)
         if partition is not None and not (isinstance(partition, int) and 0 <= partition < count):
             raise InvalidArgument(f"{topic_name} has no partition {shown(partition)}: it has 0 to {count - 1}")
         chosen = range(count) if partition is None else [partition]
         return [
-            (number, LogReader(engine, topic.partitions[number].messages, include_deleted=True)) for number in chosen
+            (number, LogReader(shard, topic.partitions[number].messages, include_deleted=True)) for number in chosen
         ]

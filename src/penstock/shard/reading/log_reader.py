@@ -57,7 +57,7 @@ class Piece(NamedTuple):
 
 
 class LogSource(Protocol):
-    """Who has logs to be read: the engine of a broker, or a snapshot of a directory."""
+    """Who has logs to be read: the shard of a broker, or a snapshot of a directory."""
 
     @property
     def lock(self) -> StateLock:

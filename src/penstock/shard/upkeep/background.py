@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from penstock.model.errors import BrokerClosed, PenstockError
 from penstock.shard.operations.burying import bury
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.shard.upkeep.settling import Settler
@@ -25,17 +25,17 @@ _LOOK_AGAIN_S = 0.5  # the wall clock may be set while we sleep
 class Background:
     """Starts the threads, and ends them without losing anything."""
 
-    def __init__(self, engine: Engine, segment_process: SegmentProcess | None = None) -> None:
-        self._engine = engine
+    def __init__(self, shard: Shard, segment_process: SegmentProcess | None = None) -> None:
+        self._shard = shard
         self._segment_process = segment_process
-        self.settler = Settler(engine, segment_process)
+        self.settler = Settler(shard, segment_process)
         self._stopping = False
         self._flush_wanted = threading.Event()
         self._settle_wanted = threading.Event()
         self._alarm = threading.Event()
-        engine.journal.wake_flusher = self._flush_wanted.set
-        engine.journal.on_sealed = self._settle_wanted.set
-        engine.deliveries.wake_timer = self._alarm.set
+        shard.journal.wake_flusher = self._flush_wanted.set
+        shard.journal.on_sealed = self._settle_wanted.set
+        shard.deliveries.wake_timer = self._alarm.set
         self._threads = [
             threading.Thread(target=self._commit, name="penstock-commit", daemon=True),
             threading.Thread(target=self._keep_house, name="penstock-settle", daemon=True),
@@ -56,7 +56,7 @@ class Background:
             self._segment_process.close()
 
     def _commit(self) -> None:
-        config, journal = self._engine.config, self._engine.journal
+        config, journal = self._shard.config, self._shard.journal
         interval_s = config.sync_interval if config.sync == "interval" else None
         while not self._stopping:
             self._flush_wanted.wait(interval_s)
@@ -67,15 +67,15 @@ class Background:
 
     def _keep_time(self) -> None:
         """Let leases run out and delayed messages fall due, when it is time and not before."""
-        engine = self._engine
+        shard = self._shard
         while True:
             wait_s = _LOOK_AGAIN_S
             try:
-                with engine.lock:
-                    wait_s = min(wait_s, engine.keep_time())
+                with shard.lock:
+                    wait_s = min(wait_s, shard.keep_time())
                     self._alarm.clear()  # whoever sets it holds the lock: what comes later is not missed
-                if engine.deliveries.dying:
-                    bury(engine)
+                if shard.deliveries.dying:
+                    bury(shard)
             except PenstockError as error:
                 _log.warning("what is due will be tried again: %s", error)
                 wait_s = _LOOK_AGAIN_S
@@ -89,20 +89,20 @@ class Background:
                 time.sleep(_TICK_S)  # what falls due together is done together, and others get the lock
 
     def _keep_house(self) -> None:
-        retained_s = self._engine.clock.monotonic_s()
-        if self._engine.untidy:
-            self._attempt("tidying", lambda: tidy(self._engine))
-        self._attempt("staging", self._engine.staging.keep_house)
+        retained_s = self._shard.clock.monotonic_s()
+        if self._shard.untidy:
+            self._attempt("tidying", lambda: tidy(self._shard))
+        self._attempt("staging", self._shard.staging.keep_house)
         while True:
             self._settle_wanted.wait(_HOUSEKEEPING_S)
             self._settle_wanted.clear()
             if self._stopping:
                 return
             self._attempt("settling", self.settler.settle)
-            if self._engine.clock.monotonic_s() - retained_s >= _RETENTION_S:
-                self._attempt("retention", lambda: retain(self._engine))
-                self._attempt("staging", self._engine.staging.keep_house)
-                retained_s = self._engine.clock.monotonic_s()
+            if self._shard.clock.monotonic_s() - retained_s >= _RETENTION_S:
+                self._attempt("retention", lambda: retain(self._shard))
+                self._attempt("staging", self._shard.staging.keep_house)
+                retained_s = self._shard.clock.monotonic_s()
 
     def _attempt(self, what: str, work: Callable[[], object]) -> None:
         """Do it; a failure is told and must not end the thread, nor keep the rest from being done."""
@@ -111,7 +111,7 @@ class Background:
         except BrokerClosed:
             pass
         except Exception as error:  # noqa: BLE001 - not even a bug may end the thread
-            self._engine.meters.upkeep_failures[what] += 1
+            self._shard.meters.upkeep_failures[what] += 1
             if isinstance(error, PenstockError | OSError):
                 _log.warning("%s will be tried again: %s", what, error)
             else:

@@ -26,34 +26,34 @@ from penstock.storage import put_file, read_file
 from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _log = logging.getLogger("penstock")
 _REFUSED = "not everything could be let go; try again later"
 
 
-def retain(engine: Engine) -> int:
+def retain(shard: Shard) -> int:
     """Let go of every segment that its topic no longer keeps; how many went."""
-    with engine.upkeep_lock, told_as_refusals(_REFUSED):
-        if engine.closed:
+    with shard.upkeep_lock, told_as_refusals(_REFUSED):
+        if shard.closed:
             raise BrokerClosed("the broker is closed")
-        with engine.lock:
-            topics = list(engine.catalog.by_id.values())
-        gone = sum(_retain_topic(engine, topic) for topic in topics)
+        with shard.lock:
+            topics = list(shard.catalog.by_id.values())
+        gone = sum(_retain_topic(shard, topic) for topic in topics)
         if gone:
-            engine.checkpoint()
+            shard.checkpoint()
         return gone
 
 
-def _retain_topic(engine: Engine, topic: Topic) -> int:
-    now_us = engine.clock.wall_us()
-    with engine.lock:
-        expired = expired_segments(topic, engine.deliveries.in_use, now_us)
+def _retain_topic(shard: Shard, topic: Topic) -> int:
+    now_us = shard.clock.wall_us()
+    with shard.lock:
+        expired = expired_segments(topic, shard.deliveries.in_use, now_us)
     gone = 0
     lost: Counter[str] = Counter()
     try:
         for log, segment in expired:
-            gone += _let_go(engine, topic, log, segment, now_us, topic.config.archive, lost)
+            gone += _let_go(shard, topic, log, segment, now_us, topic.config.archive, lost)
     except TopicNotFound:
         return gone  # it was deleted meanwhile, with all its segments
     except OSError as error:
@@ -71,30 +71,30 @@ def _tell_lost(topic: Topic, lost: Counter[str]) -> None:
         )
 
 
-def trim(engine: Engine, name: str, before: Mapping[int, int], events: Mapping[int, int] | None = None) -> int:
+def trim(shard: Shard, name: str, before: Mapping[int, int], events: Mapping[int, int] | None = None) -> int:
     """Let go of the segments of a topic that lie wholly before these offsets, by partition; how many went.
 
     They are removed and not archived: whoever asks has them elsewhere. What retention may not remove stays. Segments
     of events before the numbers in `events` go too, if all messages that they speak of are gone.
     """
-    with engine.upkeep_lock, told_as_refusals(_REFUSED):
-        if engine.closed:
+    with shard.upkeep_lock, told_as_refusals(_REFUSED):
+        if shard.closed:
             raise BrokerClosed("the broker is closed")
-        with engine.lock:
-            topic = engine.topic(check_open_topic(name))
+        with shard.lock:
+            topic = shard.topic(check_open_topic(name))
             ends, event_ends = (_ends(topic, given) for given in (before, {} if events is None else events))
         gone = 0
         lost: Counter[str] = Counter()
         try:
             for number, end in ends.items():
-                gone += _trim_log(engine, topic, topic.partitions[number].messages, end, lost)
+                gone += _trim_log(shard, topic, topic.partitions[number].messages, end, lost)
             for number, end in event_ends.items():
                 log = topic.partitions[number].events
-                gone += 0 if log is None else _trim_log(engine, topic, log, end, lost)
+                gone += 0 if log is None else _trim_log(shard, topic, log, end, lost)
         finally:
             _tell_lost(topic, lost)
             if gone:
-                engine.checkpoint()
+                shard.checkpoint()
         return gone
 
 
@@ -105,9 +105,9 @@ def _ends(topic: Topic, given: object) -> dict[int, int]:
     return found
 
 
-def _trim_log(engine: Engine, topic: Topic, log: Log, end: int, lost: Counter[str]) -> int:
-    now_us = engine.clock.wall_us()
-    with engine.lock:
+def _trim_log(shard: Shard, topic: Topic, log: Log, end: int, lost: Counter[str]) -> int:
+    now_us = shard.clock.wall_us()
+    with shard.lock:
         first = first_offset(topic.partitions[log.partition].messages)
         chosen = [
             segment
@@ -115,9 +115,9 @@ def _trim_log(engine: Engine, topic: Topic, log: Log, end: int, lost: Counter[st
             if segment.end <= end
             and not segment.archived
             and (log.table == "messages" or segment.high < first)
-            and not _is_protected(topic, engine.deliveries.in_use, log, segment, now_us)
+            and not _is_protected(topic, shard.deliveries.in_use, log, segment, now_us)
         ]
-    return sum(_let_go(engine, topic, log, segment, now_us, None, lost) for segment in chosen)
+    return sum(_let_go(shard, topic, log, segment, now_us, None, lost) for segment in chosen)
 
 
 def expired_segments(topic: Topic, in_use: TopicsInUse, now_us: int) -> list[tuple[Log, SegmentInfo]]:
@@ -182,7 +182,7 @@ def _lost_of(topic: Topic, partition: int) -> Counter[str]:
 
 
 def _let_go(
-    engine: Engine,
+    shard: Shard,
     topic: Topic,
     log: Log,
     segment: SegmentInfo,
@@ -198,21 +198,21 @@ def _let_go(
     kind = EventKind.REMOVED
     if archive is not None:
         kind = EventKind.ARCHIVED
-        data = read_file(engine.storage, segment_name(*place))
-        put_file(engine.storage.elsewhere(archive), archived_name(*place), [data])
+        data = read_file(shard.storage, segment_name(*place))
+        put_file(shard.storage.elsewhere(archive), archived_name(*place), [data])
     event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=archive)
-    with engine.lock:
+    with shard.lock:
         if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
-            let_go(engine.state, log, event)
-            engine.meters.retained[kind] += 1
+            let_go(shard.state, log, event)
+            shard.meters.retained[kind] += 1
             return True
-        if _is_protected(topic, engine.deliveries.in_use, log, segment, now_us):
+        if _is_protected(topic, shard.deliveries.in_use, log, segment, now_us):
             return False
         before = _lost_of(topic, log.partition)
-        commit = engine.log_events(topic, [(log.partition, event)])
+        commit = shard.log_events(topic, [(log.partition, event)])
         reserve_removal(log, segment.base)
-    engine.journal.wait(commit)
-    with engine.lock:
+    shard.journal.wait(commit)
+    with shard.lock:
         lost += _lost_of(topic, log.partition) - before
-    engine.meters.retained[kind] += 1
+    shard.meters.retained[kind] += 1
     return True

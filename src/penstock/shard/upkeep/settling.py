@@ -34,7 +34,7 @@ from penstock.storage.durable import TEMPORARY, publish_files
 from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 _log = logging.getLogger("penstock")
 _LOGS_AT_ONCE = 64
@@ -46,23 +46,23 @@ _CARRY_BYTES = 1 << 20
 class Settler:
     """Turns journal files into segments; one pass at a time."""
 
-    def __init__(self, engine: Engine, process: SegmentProcess | None = None) -> None:
-        self._engine = engine
+    def __init__(self, shard: Shard, process: SegmentProcess | None = None) -> None:
+        self._shard = shard
         self._process = process
-        self._temporary = f".{engine.epoch}{TEMPORARY}"
+        self._temporary = f".{shard.epoch}{TEMPORARY}"
         self.segments_written = 0
         self.blocks_carried = 0
 
     def settle(self, everything: bool = False) -> None:
         """One pass over the sealed files; with `everything`, also over what is not sealed yet."""
-        engine = self._engine
-        with engine.upkeep_lock, told_as_refusals("what is not settled stays in the journal; settle again later"):
-            if engine.closed:
+        shard = self._shard
+        with shard.upkeep_lock, told_as_refusals("what is not settled stays in the journal; settle again later"):
+            if shard.closed:
                 raise BrokerClosed("the broker is closed")
-            engine.journal.flush()
+            shard.journal.flush()
             if (everything and self._wanted_logs()) or self._is_old():
-                engine.journal.seal()
-            started_s = engine.clock.monotonic_s()
+                shard.journal.seal()
+            started_s = shard.clock.monotonic_s()
             before = self.segments_written
             carried = self.blocks_carried
             self._write_segments(self._wanted_logs() if everything else self._due_logs())
@@ -72,73 +72,73 @@ class Settler:
                 if self._needed_bytes(file) == needed_bytes:
                     break  # what is left of it cannot be read
             self._carry()
-            with engine.lock:
-                free = [file for file in engine.journal.sealed_files() if self._usage(file).live_bytes == 0]
-            if free or engine.state.files_to_delete or self.segments_written > before:
-                engine.checkpoint(without=free)
+            with shard.lock:
+                free = [file for file in shard.journal.sealed_files() if self._usage(file).live_bytes == 0]
+            if free or shard.state.files_to_delete or self.segments_written > before:
+                shard.checkpoint(without=free)
             if free or (self.segments_written, self.blocks_carried) != (before, carried):
-                engine.meters.settle_s.observe(engine.clock.monotonic_s() - started_s)
+                shard.meters.settle_s.observe(shard.clock.monotonic_s() - started_s)
 
     def _is_old(self) -> bool:
         """Whether the file being written holds something that has waited for long enough."""
-        engine = self._engine
-        limit_us = engine.clock.wall_us() - round(engine.config.settle_after * 1_000_000)
-        with engine.lock:
-            file = engine.journal.current
-            return file is not None and engine.state.usage.has_older(file.sequence, limit_us)
+        shard = self._shard
+        limit_us = shard.clock.wall_us() - round(shard.config.settle_after * 1_000_000)
+        with shard.lock:
+            file = shard.journal.current
+            return file is not None and shard.state.usage.has_older(file.sequence, limit_us)
 
     def _usage(self, file: JournalFile) -> FileUsage:
         """What is still needed of a file."""
-        assert self._engine.lock.held
-        return self._engine.state.usage.of(file.sequence)
+        assert self._shard.lock.held
+        return self._shard.state.usage.of(file.sequence)
 
     def _needed_bytes(self, file: JournalFile) -> int:
-        with self._engine.lock:
+        with self._shard.lock:
             return self._usage(file).live_bytes
 
     # Rule 1.
 
     def _due_logs(self) -> list[Log]:
         """What must not wait any longer, of the sealed files."""
-        with self._engine.lock:
-            files = self._engine.journal.sealed_files()
+        with self._shard.lock:
+            files = self._shard.journal.sealed_files()
         return [log for log in self._logs_in(files) if self._is_due(log)]
 
     def _wanted_logs(self) -> list[Log]:
         """What becomes segments when it is asked for: all logs, or all that are due or not tiny."""
-        with self._engine.lock:
-            files = list(self._engine.journal.files.values())
+        with self._shard.lock:
+            files = list(self._shard.journal.files.values())
         logs = self._logs_in(files)
         tiny = {log for log in logs if log.live_bytes < _TINY_BYTES and not self._is_due(log)}
         return logs if len(tiny) <= _TINY_FILES_MAX else [log for log in logs if log not in tiny]
 
     def _logs_in(self, files: list[JournalFile]) -> list[Log]:
-        with self._engine.lock:
+        with self._shard.lock:
             owners: dict[Log, None] = {}
             for file in files:
                 owners.update(self._usage(file).owners)
             return [log for log in owners if len(log)]
 
     def _is_due(self, log: Log) -> bool:
-        config = self._engine.config
-        limit_us = self._engine.clock.wall_us() - round(config.settle_after * 1_000_000)
-        with self._engine.lock:
+        config = self._shard.config
+        limit_us = self._shard.clock.wall_us() - round(config.settle_after * 1_000_000)
+        with self._shard.lock:
             return len(log) > 0 and (log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
 
     def _write_segments(self, logs: list[Log]) -> None:
         """Write what the logs have in the journal, many files with few syncs of directories."""
         for start in range(0, len(logs), _LOGS_AT_ONCE):
             waiting = logs[start : start + _LOGS_AT_ONCE]
-            with self._engine.lock:
+            with self._shard.lock:
                 ends = {log: log.committed_end for log in waiting}
             while waiting:
                 staged = [(log, *segment) for log in waiting if (segment := self._stage(log)) is not None]
                 publish_files(
-                    self._engine.storage,
+                    self._shard.storage,
                     [segment_name(log.topic.name, log.table, log.partition, info.base) for log, _, info in staged],
                     self._temporary,
                 )
-                with self._engine.lock:
+                with self._shard.lock:
                     for log, blocks, info in staged:
                         self._install(log, blocks, info)
                 waiting = [log for log, *_ in staged if len(log) and log.settled_end < ends[log]]
@@ -147,11 +147,11 @@ class Settler:
         """Write the next segment of a log under a temporary name; how many blocks it took."""
         blocks: list[BlockRef] = []
         size = 0
-        with self._engine.lock:
+        with self._shard.lock:
             waiting = log.snapshot()
         for block in waiting:
             size += block.length
-            if blocks and size > self._engine.config.segment_max_bytes:
+            if blocks and size > self._shard.config.segment_max_bytes:
                 break
             blocks.append(block)
         if not blocks:
@@ -171,54 +171,54 @@ class Settler:
                 info = self._process.stage(order)
             if info is not None:
                 return info
-        return stage_segment(self._engine.storage, order, self._read)
+        return stage_segment(self._shard.storage, order, self._read)
 
     def _read(self, blocks: list[BlockRef]) -> list[bytes]:
-        read_body = self._engine.journal.read_body
+        read_body = self._shard.journal.read_body
         with self._pinned(blocks) as files:
             return [read_body(files[block.sequence], block.position, block.length, block.crc) for block in blocks]
 
     @contextlib.contextmanager
     def _pinned(self, blocks: list[BlockRef]) -> Iterator[dict[int, JournalFile]]:
         """The files of the blocks, which stay readable as long as this lasts."""
-        journal = self._engine.journal
-        with self._engine.lock:
+        journal = self._shard.journal
+        with self._shard.lock:
             files = {sequence: journal.files[sequence] for sequence in {block.sequence for block in blocks}}
             for file in files.values():
                 file.pin()
         try:
             yield files
         finally:
-            with self._engine.lock:
+            with self._shard.lock:
                 for file in files.values():
                     file.unpin()
 
     def _install(self, log: Log, blocks: int, info: SegmentInfo) -> None:
-        assert self._engine.lock.held
-        if settle(self._engine.state, log, blocks, info):
+        assert self._shard.lock.held
+        if settle(self._shard.state, log, blocks, info):
             self.segments_written += 1
-            self._engine.meters.settled_segments += 1
-            self._engine.meters.settled_bytes += info.size_bytes
+            self._shard.meters.settled_segments += 1
+            self._shard.meters.settled_bytes += info.size_bytes
 
     # Rules 2 and 3.
 
     def _crowded_file(self) -> JournalFile | None:
         """The oldest file, when there are too many that cannot be cleaned."""
-        with self._engine.lock:
-            sealed = self._engine.journal.sealed_files()
+        with self._shard.lock:
+            sealed = self._shard.journal.sealed_files()
             kept = [file for file in sealed if not self._is_cleanable(file, self._usage(file).live_bytes)]
-        return kept[0] if len(kept) > self._engine.config.journal_files_max else None
+        return kept[0] if len(kept) > self._shard.config.journal_files_max else None
 
     def _largest_logs(self, file: JournalFile) -> list[Log]:
         """The fewest logs whose settling makes the file cleanable."""
         logs: list[Log] = []
-        with self._engine.lock:
+        with self._shard.lock:
             usage = self._usage(file)
             left, owners = usage.live_bytes, list(usage.owners)
         for log in sorted(owners, key=lambda log: log.live_bytes, reverse=True):
             if self._is_cleanable(file, left):
                 break
-            with self._engine.lock:
+            with self._shard.lock:
                 inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
             if inside:
                 logs.append(log)
@@ -227,17 +227,17 @@ class Settler:
 
     def _carry(self) -> None:
         """Write what is still needed of cleanable files again, in groups of about a megabyte."""
-        engine = self._engine
-        with engine.lock:
-            needed = {file: self._usage(file).live_bytes for file in engine.journal.sealed_files()}
+        shard = self._shard
+        with shard.lock:
+            needed = {file: self._usage(file).live_bytes for file in shard.journal.sealed_files()}
             files = [file for file, live_bytes in needed.items() if live_bytes and self._is_cleanable(file, live_bytes)]
         for file in files:
             size = 0
             commit: Commit | None = None
-            with engine.lock:
+            with shard.lock:
                 owners = list(self._usage(file).owners)
             for log in owners:
-                with engine.lock:
+                with shard.lock:
                     blocks = [block for block in log.blocks() if block.sequence == file.sequence]
                 for block in blocks:
                     try:
@@ -245,17 +245,17 @@ class Settler:
                     except CorruptData as error:
                         _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
                         continue
-                    with engine.lock:
-                        commit = engine.journal.gather(Carried(log, block, body), len(body))
+                    with shard.lock:
+                        commit = shard.journal.gather(Carried(log, block, body), len(body))
                     self.blocks_carried += 1
-                    engine.meters.carried_bytes += len(body)
+                    shard.meters.carried_bytes += len(body)
                     size += len(body)
                     if size >= _CARRY_BYTES:
-                        engine.journal.wait(commit)
+                        shard.journal.wait(commit)
                         size = 0
             if commit is not None:
-                engine.journal.wait(commit)
+                shard.journal.wait(commit)
 
     def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
         """Whether little enough of it is needed; one that was sealed early counts as if it were full."""
-        return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._engine.config.journal_file_bytes)
+        return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._shard.config.journal_file_bytes)

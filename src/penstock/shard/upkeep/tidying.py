@@ -11,31 +11,31 @@ from penstock.model.errors import BrokerClosed
 from penstock.model.stored import segment_name
 
 if TYPE_CHECKING:
-    from penstock.shard.shard import Engine
+    from penstock.shard.shard import Shard
 
 
-def tidy(engine: Engine) -> int:
+def tidy(shard: Shard) -> int:
     """Remove every file below `topics/` that is no segment of a topic; how many there were."""
     removed = 0
-    with engine.upkeep_lock:
-        if engine.closed:
+    with shard.upkeep_lock:
+        if shard.closed:
             raise BrokerClosed("the broker is closed")
-        for topic in engine.storage.list("topics"):
-            known = _segment_names(engine, topic)
+        for topic in shard.storage.list("topics"):
+            known = _segment_names(shard, topic)
             for table in ("messages", "events"):
-                for partition in engine.storage.list(f"topics/{topic}/{table}"):
+                for partition in shard.storage.list(f"topics/{topic}/{table}"):
                     directory = f"topics/{topic}/{table}/{partition}"
-                    for name in engine.storage.list(directory):
+                    for name in shard.storage.list(directory):
                         if f"{directory}/{name}" not in known:
-                            engine.storage.remove(f"{directory}/{name}")
+                            shard.storage.remove(f"{directory}/{name}")
                             removed += 1
-        engine.untidy = False
+        shard.untidy = False
     return removed
 
 
-def _segment_names(engine: Engine, name: str) -> set[str]:
-    with engine.lock:
-        topic = engine.catalog.by_name.get(name)
+def _segment_names(shard: Shard, name: str) -> set[str]:
+    with shard.lock:
+        topic = shard.catalog.by_name.get(name)
         return {
             segment_name(name, log.table, log.partition, segment.base)
             for log in (topic.logs() if topic is not None else ())

@@ -128,7 +128,7 @@ async def dead_letter_causes(caller: Caller, topic: Topic) -> CauseReport:
     `complete` is false where there are more than are counted at once: 100,000 letters, 1,000 causes.
     """
     caller.require(Scope.READ, topic)
-    counting = partial(count_causes, caller.services.engine, topic, _COUNTED_MAX, _COUNTED_BYTES_MAX)
+    counting = partial(count_causes, caller.services.shard, topic, _COUNTED_MAX, _COUNTED_BYTES_MAX)
     return await caller.services.workers.run(counting, slow=True)
 
 

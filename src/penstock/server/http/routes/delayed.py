@@ -73,7 +73,7 @@ async def delayed_messages(
 ) -> DelayedPage:
     """List messages that are not due yet, the next to fall due first."""
     caller.require(Scope.READ, topic)
-    listing = partial(list_delayed, caller.services.engine, topic, limit + 1, skip)
+    listing = partial(list_delayed, caller.services.shard, topic, limit + 1, skip)
     found = [Delayed.of(message) for message in await caller.services.workers.run(lambda: list(listing()))]
     return DelayedPage(found[:limit], more=len(found) > limit)
 
@@ -83,7 +83,7 @@ async def delayed_message(caller: Caller, topic: Topic, partition: Partition, of
     """Show one message that is not due yet; when it is due, or never was delayed, it is not found."""
     caller.require(Scope.READ, topic)
     identity = MessageId(topic, partition, offset)
-    return Delayed.of(await caller.services.workers.run(partial(find_delayed, caller.services.engine, identity)))
+    return Delayed.of(await caller.services.workers.run(partial(find_delayed, caller.services.shard, identity)))
 
 
 @delete("/topics/{topic:str}/delayed/{partition:int}/{offset:int}", status_code=200, responses=errors(409, 507))

@@ -117,7 +117,7 @@ async def groups(
     services, sees = caller.services, caller.principal.sees
 
     def work() -> Groups:
-        found, total = list_groups(services.engine, sees, topic=topic, search=search, skip=skip, limit=limit)
+        found, total = list_groups(services.shard, sees, topic=topic, search=search, skip=skip, limit=limit)
         return Groups(list(map(listed_view, found)), total)
 
     return await services.workers.run(work)
@@ -136,7 +136,7 @@ async def group_details(
         info = await caller.call("group", topic=topic, group=group)
         return GroupEverywhere(group, [group_view(info)], 1)
     caller.require(Scope.READ)
-    show = partial(show_everywhere, caller.services.engine, caller.principal.sees, group, skip=skip, limit=limit)
+    show = partial(show_everywhere, caller.services.shard, caller.principal.sees, group, skip=skip, limit=limit)
     found, total = await caller.services.workers.run(show)
     return GroupEverywhere(group, list(map(listed_view, found)), total)
 
@@ -207,7 +207,7 @@ async def commit_offsets(caller: Caller, group: Group, data: JSONBody[NewOffsets
     of consumers is moved, as by a seek: what they hold from these partitions is taken back.
     """
     caller.require(Scope.CONSUME, data.topic)
-    place = partial(place_group, caller.services.engine, data.topic, group, data.offsets)  # type: ignore[arg-type]
+    place = partial(place_group, caller.services.shard, data.topic, group, data.offsets)  # type: ignore[arg-type]
     await caller.services.workers.run(place)
     return _offsets(group, await _listed(caller, Scope.CONSUME, group, data.topic))
 
@@ -225,9 +225,9 @@ async def _listed(caller: Caller, scope: Scope, group: Group, topic: str | None)
     caller.require(scope, topic)
     services, sees = caller.services, caller.principal.sees
     if topic is None:
-        found, _ = await services.workers.run(partial(show_everywhere, services.engine, sees, group))
+        found, _ = await services.workers.run(partial(show_everywhere, services.shard, sees, group))
         return found
-    return [await services.workers.run(partial(show_listed, services.engine, topic, group))]
+    return [await services.workers.run(partial(show_listed, services.shard, topic, group))]
 
 
 def _offsets(group: Group, found: list[ListedGroup]) -> GroupOffsets:

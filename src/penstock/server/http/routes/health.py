@@ -12,7 +12,7 @@ from litestar.params import QueryParameter
 
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.version import __version__
 from penstock.views.info import journal_size
 
@@ -57,22 +57,22 @@ Verbose = Annotated[
 ]
 
 
-def checks(engine: Engine) -> list[Check]:
+def checks(shard: Shard) -> list[Check]:
     """Everything that publishing needs, looked at now; it may wait for the disk."""
-    found = [_check("open", not engine.closed, "it takes requests", "the broker is closing")]
-    writable = engine.frozen is None
+    found = [_check("open", not shard.closed, "it takes requests", "the broker is closing")]
+    writable = shard.frozen is None
     found.append(_check("journal", writable, "it can be written", "a write or a sync has failed: restart the server"))
     try:
-        free_bytes = engine.storage.free_bytes()
+        free_bytes = shard.storage.free_bytes()
     except OSError:
         found.append(_check("disk", ok=False, well="", ill="the disk does not tell how much is free"))
     else:
-        room = free_bytes > engine.config.min_free_bytes
+        room = free_bytes > shard.config.min_free_bytes
         ill = "it is full: less is free than must be (min_free_bytes)"
-        if room and engine.meters.space.recent():
+        if room and shard.meters.space.recent():
             room, ill = False, "it is full: something was refused for lack of space within the last seconds"
         found.append(_check("disk", room, "there is room", ill))
-    settled = journal_size(engine).size_bytes <= engine.config.max_unsettled_bytes
+    settled = journal_size(shard).size_bytes <= shard.config.max_unsettled_bytes
     found.append(_check("settling", settled, "it keeps up", "too much journal waits to be settled"))
     return found
 
@@ -82,8 +82,8 @@ def _check(name: str, ok: bool, well: str, ill: str) -> Check:
 
 
 async def _ready(caller: Caller, verbose: str | None) -> Response[Health]:
-    engine = caller.services.engine
-    found = await caller.services.workers.run(lambda: checks(engine))
+    shard = caller.services.shard
+    found = await caller.services.workers.run(lambda: checks(shard))
     well = all(check.ok for check in found)
     told = found if not well or (verbose is not None and verbose.lower() not in ("false", "no", "0")) else None
     headers = {} if well else {"retry-after": "1"}

@@ -37,10 +37,10 @@ async def overview(caller: Caller) -> Overview:
     latest = services.live.latest()
 
     def work() -> Overview:
-        busiest = busiest_topics(services.engine, services.ranking, sees, _SHOWN)
-        lagging = lagging_groups(services.engine, services.ranking, sees, _SHOWN)
+        busiest = busiest_topics(services.shard, services.ranking, sees, _SHOWN)
+        lagging = lagging_groups(services.shard, services.ranking, sees, _SHOWN)
         return Overview(
-            broker_status(services.engine),
+            broker_status(services.shard),
             latest,
             [BusyTopic(**topic_fields(listed), published_per_second=rate) for listed, rate in busiest],
             list(map(listed_view, lagging)),

@@ -21,7 +21,7 @@ from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors, raw_body
-from penstock.shard.shard import Engine
+from penstock.shard.shard import Shard
 from penstock.views.queues import list_queue, queue_length
 
 GROUP = "queue"
@@ -56,17 +56,17 @@ async def enqueue(request: Request[Any, Any, Any], caller: Caller, queue: Queue)
     """Put a message into a queue, which is made if it is new; it is durable when this is answered."""
     caller.require(Scope.PUBLISH, queue)
     services = caller.services
-    engine = services.engine
+    shard = services.shard
     message = Message(await request.body())
-    now_us = engine.clock.wall_us()
-    single = check_message(message, engine.config, now_us)
-    if not _is_there(engine, queue) and engine.config.topic_defaults.partitions != 1:
+    now_us = shard.clock.wall_us()
+    single = check_message(message, shard.config, now_us)
+    if not _is_there(shard, queue) and shard.config.topic_defaults.partitions != 1:
         await services.workers.run(partial(_make, caller, queue))
-    _, commit = engine.publish_single(queue, single, 0, now_us, name=caller.principal.producer_name)
+    _, commit = shard.publish_single(queue, single, 0, now_us, name=caller.principal.producer_name)
     if commit is not None:
         await services.commits.of(commit)
         commit.result()
-    return Enqueued(queue_length(engine, queue, GROUP))
+    return Enqueued(queue_length(shard, queue, GROUP))
 
 
 @get(
@@ -86,7 +86,7 @@ async def dequeue(caller: Caller, queue: Queue) -> Response[bytes]:
     a message: it tells an empty message from none.
     """
     caller.require(Scope.CONSUME, queue)
-    while _is_there(caller.services.engine, queue):
+    while _is_there(caller.services.shard, queue):
         member = await caller.members.of_group(queue, GROUP)
         found = await caller.receive(member, 1, 0)
         if not found:
@@ -110,10 +110,10 @@ async def list_items(
 ) -> Items:
     """Look at what is in a queue, page by page, and leave it there."""
     caller.require(Scope.READ, queue)
-    engine = caller.services.engine
-    if not _is_there(engine, queue):
+    shard = caller.services.shard
+    if not _is_there(shard, queue):
         return Items([], page, per_page, 0, "utf8")
-    listing = partial(list_queue, engine, queue, GROUP, (page - 1) * per_page, per_page)
+    listing = partial(list_queue, shard, queue, GROUP, (page - 1) * per_page, per_page)
     values, total = await caller.services.workers.run(listing)
     shown = [as_text(value, None, None) for value in values]
     encoding: Encoding = "utf8" if all(how == "utf8" for _, _, how in shown) else "base64"
@@ -122,10 +122,10 @@ async def list_items(
     return Items([text for text, _, _ in shown], page, per_page, total, encoding)
 
 
-def _is_there(engine: Engine, queue: str) -> bool:
+def _is_there(shard: Shard, queue: str) -> bool:
     """Whether there is such a queue; raises if it is a topic with more than one partition."""
     try:
-        partitions = engine.partition_count(queue)
+        partitions = shard.partition_count(queue)
     except TopicNotFound:
         return False
     if partitions > 1:
@@ -140,7 +140,7 @@ def _make(caller: Caller, queue: str) -> None:
     try:
         caller.services.broker.create_topic(queue, partitions=1)
     except TopicExists:  # made by somebody else at this moment
-        _is_there(caller.services.engine, queue)
+        _is_there(caller.services.shard, queue)
 
 
 ROUTES = Router("/api/v1", route_handlers=[enqueue, dequeue, list_items], tags=["queues"])

@@ -88,7 +88,7 @@ async def partition_messages(
     A page has some MiB at most, so that it may be shorter than `limit`: go on at `next_offset`.
     """
     caller.require(Scope.READ, topic)
-    read = partial(read_partition, caller.services.engine, topic, partition, offset, limit)
+    read = partial(read_partition, caller.services.shard, topic, partition, offset, limit)
 
     def work() -> MessagePage:
         messages, next_offset, end_offset = read()
@@ -126,7 +126,7 @@ async def find_messages(
     wanted = None if key is None else decode_base64("key", key) if encoding == "base64" else key.encode()
     search = partial(
         search_messages,
-        caller.services.engine,
+        caller.services.shard,
         topic,
         partition,
         window,
@@ -150,7 +150,7 @@ async def one_message(
 ) -> MessageView:
     """Show one message, also if it was acked or is in the archive."""
     caller.require(Scope.READ, topic)
-    find = partial(find_message, caller.services.engine, MessageId(topic, partition, offset))
+    find = partial(find_message, caller.services.shard, MessageId(topic, partition, offset))
     return view_of(await caller.services.workers.run(find), encoding)
 
 

@@ -36,7 +36,7 @@ async def broker_stats(caller: Caller) -> BrokerStatus:
 async def lane_stats(caller: Caller) -> PriorityStats:
     """What is ready, by priority: in all topics together, and topic by topic."""
     caller.require(Scope.READ)
-    counting = partial(priority_stats, caller.services.engine, caller.principal.sees)
+    counting = partial(priority_stats, caller.services.shard, caller.principal.sees)
     return await caller.services.workers.run(counting)
 
 
@@ -44,7 +44,7 @@ async def lane_stats(caller: Caller) -> PriorityStats:
 async def delayed_stats(caller: Caller) -> DelayStats:
     """What is not due yet, and how late delayed messages were made ready."""
     caller.require(Scope.READ)
-    counting = partial(delay_stats, caller.services.engine, caller.principal.sees)
+    counting = partial(delay_stats, caller.services.shard, caller.principal.sees)
     return await caller.services.workers.run(counting)
 
 
@@ -52,14 +52,14 @@ async def delayed_stats(caller: Caller) -> DelayStats:
 async def delivery_stats(caller: Caller) -> ReliabilityStats:
     """What became of deliveries since the broker was opened, and what is under way."""
     caller.require(Scope.READ)
-    return await caller.services.workers.run(partial(reliability_stats, caller.services.engine))
+    return await caller.services.workers.run(partial(reliability_stats, caller.services.shard))
 
 
 @get("/rebalance/stats", responses=errors())
 async def assignment_stats(caller: Caller) -> RebalanceStats:
     """How often partitions went from one member to another, in groups of `assigned` mode."""
     caller.require(Scope.READ)
-    counting = partial(rebalance_stats, caller.services.engine, caller.principal.sees)
+    counting = partial(rebalance_stats, caller.services.shard, caller.principal.sees)
     return await caller.services.workers.run(counting)
 
 
@@ -68,7 +68,7 @@ async def queue_status(caller: Caller) -> Status:
     """How much waits in each partition, and how many connections are open."""
     caller.require(Scope.READ)
     services = caller.services
-    queues = await services.workers.run(partial(queue_lengths, services.engine, caller.principal.sees))
+    queues = await services.workers.run(partial(queue_lengths, services.shard, caller.principal.sees))
     status: BrokerStatus = await caller.call("status")
     return Status(queues, services.metrics.connections, status.version, status.uptime_s)
 

@@ -77,7 +77,7 @@ async def topics(
     services, principal = caller.services, caller.principal
     listing = partial(
         list_topics,
-        services.engine,
+        services.shard,
         services.ranking,
         principal.sees,
         search=search,
@@ -115,7 +115,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
     caller.require(Scope.READ, topic)
 
     def work() -> TopicDetails:
-        listed, lanes, groups = show_topic(caller.services.engine, topic)
+        listed, lanes, groups = show_topic(caller.services.shard, topic)
         return TopicDetails(
             **topic_fields(listed),
             partition_list=list(map(PartitionView.of, listed.info.partitions)),
@@ -136,7 +136,7 @@ async def change_topic(caller: Caller, topic: Topic, data: JSONBody[TopicOptions
     """Change options of a topic; those that are left out stay. `partitions` and `order` cannot be changed."""
     services, principal = caller.services, caller.principal
     await services.call(principal, "configure_topic", name=topic, **data.options())
-    listed = await services.workers.run(lambda: show_topic(services.engine, topic).topic)
+    listed = await services.workers.run(lambda: show_topic(services.shard, topic).topic)
     return TopicView(**topic_fields(listed))
 
 
@@ -150,7 +150,7 @@ async def delete_topic(caller: Caller, topic: Topic) -> None:
 async def topic_partitions(caller: Caller, topic: Topic) -> Partitions:
     """List the partitions of a topic: which offsets they hold, and what they take."""
     caller.require(Scope.READ, topic)
-    shown = await caller.services.workers.run(partial(show_topic, caller.services.engine, topic))
+    shown = await caller.services.workers.run(partial(show_topic, caller.services.shard, topic))
     return Partitions(list(map(PartitionView.of, shown.topic.info.partitions)))
 
 

@@ -180,7 +180,7 @@ async def _trace(caller: Caller, identity: str, encoding: Encoding | None) -> Tr
 async def _search(caller: Caller, query: TraceQuery, limit: int, cursor: str | None) -> Summaries:
     caller.require(Scope.READ, query.topic)
     before = None if cursor is None else Mark.parse(cursor)
-    search = partial(search_traces, caller.services.engine, query, caller.principal.sees, limit, before)
+    search = partial(search_traces, caller.services.shard, query, caller.principal.sees, limit, before)
 
     def work() -> Summaries:
         found, last = search()
