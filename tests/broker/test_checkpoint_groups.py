@@ -100,7 +100,7 @@ def test_nothing_is_made_ready_for_a_group_that_nobody_consumes(broker: penstock
     broker.checkpoint_group("t", "spark", {0: 5})
     assert seen(broker) == (15, (5, 0))
     broker.groups()
-    in_use = broker.shard.deliveries.in_use
+    in_use = broker.shard.dispatcher.in_use
     assert in_use.of(broker.shard.topic("t")) is None
     assert in_use._indexes == {}
 
@@ -115,7 +115,7 @@ def test_consumers_of_another_group_do_not_notice(broker: penstock.Broker) -> No
         assert broker.group("t", "workers").lag == 0
         assert broker.group("t", "workers").kind == "consumers"
         assert seen(broker) == (18, (1, 1))
-        assert "spark" not in broker.shard.deliveries.attach("t").desks
+        assert "spark" not in broker.shard.dispatcher.attach("t").desks
 
 
 def test_a_group_is_for_consumers_or_for_a_reader_and_never_for_both(broker: penstock.Broker) -> None:
@@ -223,7 +223,7 @@ def test_S6_the_lag_survives_a_restart_with_and_without_a_checkpoint(shard_on: S
         assert show_group(shard, "t", "other").lag == 0
         checkpoint_group(shard, "t", "spark", {0: 3, 1: 7})
         with contextlib.suppress(penstock.GroupInUse):
-            shard.deliveries.open_group("t", "spark")
+            shard.dispatcher.open_group("t", "spark")
             pytest.fail("its kind was forgotten")
         shard.close()
 

@@ -33,7 +33,7 @@ def wait_for_a_waiter(broker: penstock.Broker, topic: str, group: str = "g", cou
     """Until so many receivers wait: an event would have to be in the code under test."""
     while True:
         with broker.shard.lock:
-            delivery = broker.shard.deliveries.in_use.of(broker.shard.topic(topic))
+            delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
             if delivery is not None and len(delivery.desks[group].waiters) >= count:
                 return
         threading.Event().wait(0.001)

@@ -61,7 +61,7 @@ def test_Q7_a_dead_letter_is_the_whole_message_with_its_lineage(broker: penstock
 def test_Q6_one_that_dies_while_others_are_buried_has_its_last_delivery_in_its_letter(
     broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, dying = broker.shard.journal, broker.shard.deliveries.dying
+    journal, dying = broker.shard.journal, broker.shard.dispatcher.dying
     broker.publish_many("t", ["first", "second"])
     consumer = broker.consumer("t", "g")
     first, second = consumer.receive(2)
@@ -415,7 +415,7 @@ def test_only_what_cannot_be_read_is_buried_empty(clock: VirtualClock) -> None:
         with broker.consumer("t", "g") as consumer:
             messages = consumer.receive(6)
             rot(storage, ".journal", b"block 1 message 0")
-            broker.shard.deliveries.contents = contents.Contents(broker.shard.core)
+            broker.shard.dispatcher.contents = contents.Contents(broker.shard.core)
             consumer.kill(messages, "no")
         letters = {letter.origin.offset: letter.value for letter in broker.dead_letters("t")}
         assert letters == {n: b"" if n in (2, 3) else f"block {n // 2} message {n % 2}".encode() for n in range(6)}
@@ -450,7 +450,7 @@ def test_what_could_not_be_read_for_its_burial_comes_again(
     broker.publish_many("t", ["a", "b"])
     with broker.consumer("t", "g") as consumer:
         messages = consumer.receive(2)
-        monkeypatch.setattr(broker.shard.deliveries.contents, "rows", fail)
+        monkeypatch.setattr(broker.shard.dispatcher.contents, "rows", fail)
         with pytest.raises(OSError, match="does not answer"):
             consumer.kill(messages, "no")
         monkeypatch.undo()

@@ -539,7 +539,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def look_at_the_clock(self) -> None:
         with self.shard.lock:
             self.shard.keep_time()
-        if self.shard.deliveries.dying:
+        if self.shard.dispatcher.dying:
             bury(self.shard)
         self.shard.journal.flush()
 
@@ -617,9 +617,9 @@ class DeliveryMachine(RuleBasedStateMachine):
             for group in GROUPS:
                 self.consumer(topic, group, 0)
             with self.shard.lock:  # what fell due meanwhile does so now, as it does before anybody is told numbers
-                delivery = self.shard.deliveries.in_use.of(self.shard.topic(topic))
+                delivery = self.shard.dispatcher.in_use.of(self.shard.topic(topic))
                 assert delivery is not None
-                delivery.tick(self.shard.deliveries.now())
+                delivery.tick(self.shard.dispatcher.now())
 
     def check_after_crash(self) -> None:
         there = self.stored()
@@ -658,7 +658,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         found: list[GroupInfo] = []
         with self.shard.lock:
             for topic in self.shard.catalog.by_name.values():
-                for name, desk in self.shard.deliveries.in_use.groups(topic).items():
+                for name, desk in self.shard.dispatcher.in_use.groups(topic).items():
                     info = group_info(topic, name, standing_of(topic, name, desk), desk)
                     ready = sum(claims.ready() for claims in desk.group.claims)
                     assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
@@ -682,7 +682,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             assert min(parts) >= 0, f"Q1: {info}"
             assert info.published == sum(parts), f"Q1: {info}"
             logs = [partition.messages for partition in self.shard.topic(info.topic).partitions]
-            if self.shard.journal.latest_commit() is None and not self.shard.deliveries.dying:
+            if self.shard.journal.latest_commit() is None and not self.shard.dispatcher.dying:
                 owner = (info.topic, info.name)
                 held = sum(fate.lease is not None for place, fate in self.fates.items() if place[:2] == owner)
                 assert info.leased <= held, f"Q1: {info.leased - held} are held by nobody"

@@ -235,7 +235,7 @@ def test_Q2_R3_an_ack_is_not_confirmed_when_the_disk_refuses_it_during_a_burial(
     clock.advance(60)
     with shard.lock:
         shard.keep_time()
-    if shard.deliveries.dying:
+    if shard.dispatcher.dying:
         bury(shard)
     shard.journal.flush()
     assert add_up(shard).acked == 0
@@ -268,7 +268,7 @@ def test_Q7_a_message_that_is_dying_when_its_group_moves_is_not_dead(shard_on: O
     clock.advance(31)
     with shard.lock:
         shard.keep_time()
-    assert shard.deliveries.dying
+    assert shard.dispatcher.dying
     seek_group(shard, "t", "g", "earliest", None)
     bury(shard)
     shard.journal.flush()

@@ -120,7 +120,7 @@ def test_Q4_acking_twice_by_number_is_harmless_also_when_the_lease_is_forgotten(
         for _ in range(90):
             consumer.ack(consumer.receive(1))
         consuming = consumer._consuming
-        assert len(broker.shard.deliveries.lease_book) <= 16
+        assert len(broker.shard.dispatcher.lease_book) <= 16
         for lease, offset, is_refused in ((first.lease.id, 0, False), (first.lease.id, 99, True), (1, 0, True)):
             _, refused = consuming.ack(consuming.find_leased([("t", 0, lease, Offsets([offset]))]))
             assert (refused is not None) is is_refused

@@ -168,7 +168,7 @@ class Simulation:
     def keep_time(self) -> None:
         with self.shard.lock:
             self.shard.keep_time()
-        if self.shard.deliveries.dying:
+        if self.shard.dispatcher.dying:
             bury(self.shard)
         self.shard.journal.flush()
 

@@ -30,7 +30,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
     thread = threading.Thread(target=lambda: found.append([m.value for m in consumer.receive(1, wait=20)]))
     thread.start()
     shard = consumer._shard
-    while not any(desk.waiters for delivery in shard.deliveries.in_use.all() for desk in list(delivery.desks.values())):
+    while not any(desk.waiters for delivery in shard.dispatcher.in_use.all() for desk in list(delivery.desks.values())):
         threading.Event().wait(0.001)
     return thread, found
 
@@ -38,7 +38,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
 def test_a_bug_in_serving_a_waiter_does_not_freeze_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with penstock.open(tmp_path) as broker:
         consumer = broker.consumer("t", "g")
-        delivery = broker.shard.deliveries.in_use.of(broker.shard.topic("t"))
+        delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic("t"))
         assert delivery is not None
         group = delivery.desks["g"].group
         thread, _ = in_thread(consumer)
@@ -128,7 +128,7 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
         broker.publish_many("t", [f"{n}" for n in range(10)])
         consumer = broker.consumer("t", "g")
         with broker.shard.lock:  # the delivery is gathered, and nobody commits it before the fork
-            broker.shard.deliveries.wake_timer = lambda: None
+            broker.shard.dispatcher.wake_timer = lambda: None
         held = consumer.receive(5)
         child = os.fork()
         if child == 0:
@@ -150,7 +150,7 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
 
 
 def waiters(broker: penstock.Broker, topic: str) -> list[Waiter]:
-    delivery = broker.shard.deliveries.in_use.of(broker.shard.topic(topic))
+    delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
     assert delivery is not None
     return [waiter for desk in delivery.desks.values() for waiter in desk.waiters]
 
@@ -164,7 +164,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def wake_for_nothing(broker: penstock.Broker, topic: str) -> None:
-    delivery = broker.shard.deliveries.in_use.of(broker.shard.topic(topic))
+    delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
     assert delivery is not None
     with broker.shard.lock:
         for waiter in waiters(broker, topic):

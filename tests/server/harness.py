@@ -107,7 +107,7 @@ class Running:
         """How many wait for messages of a group."""
         shard = self.broker.shard
         with shard.lock:
-            desk = shard.deliveries.in_use.groups(shard.catalog.by_name[topic]).get(group)
+            desk = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic]).get(group)
             return 0 if desk is None else len(desk.waiters)
 
     def tasks(self) -> int:

@@ -230,7 +230,7 @@ def test_a_group_that_nobody_used_since_the_start_is_left_alone() -> None:
         assert shown(page) == {
             "lag": 2, "ready": None, "leased": 0, "delayed": None, "retrying": 0, "oldest_unacked_seconds": 60.0,
         }  # fmt: skip
-        assert not world.broker.shard.deliveries.in_use.all()
+        assert not world.broker.shard.dispatcher.in_use.all()
         with world.broker.consumer("t", "g"):
             assert shown(world.page())["ready"] == 2
             assert world.page().value("penstock_group_members", topic="t", group="g") == 1

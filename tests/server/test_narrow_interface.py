@@ -40,7 +40,7 @@ def test_no_port_takes_the_state_lock_or_touches_what_is_inside_the_shard() -> N
     [
         ("with shard.lock: pass", ["shard.lock, line 1"]),
         ("self._shard.journal.flush()", ["_shard.journal, line 1"]),
-        ("x = broker.shard.deliveries", ["shard.deliveries, line 1"]),
+        ("x = broker.shard.dispatcher", ["shard.dispatcher, line 1"]),
         ("shard.flush(); shard.frozen; self.lock; path.state", []),
     ],
 )

@@ -52,7 +52,7 @@ class Administration:
         with Uninterrupted():
             if (topic, group) in groups.list_groups(self.shard, None):
                 raise GroupInUse(f"{topic} has a group {shown(group)} already")
-            self.shard.deliveries.open_group(topic, group, start, settings)
+            self.shard.dispatcher.open_group(topic, group, start, settings)
             return groups.show_group(self.shard, topic, group)
 
     def groups(self, topic: str | None = None) -> list[GroupInfo]:
@@ -90,7 +90,7 @@ class Administration:
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
         with Uninterrupted():
-            self.shard.deliveries.delete_group(topic, group)
+            self.shard.dispatcher.delete_group(topic, group)
 
     # Delays.
 

@@ -34,7 +34,7 @@ from penstock.model.schedules import SCHEDULES, Schedule, check_open_topic
 from penstock.model.units import TIME_US_MAX
 from penstock.segments.window import Window
 from penstock.shard.core import Core
-from penstock.shard.dispatch.dispatcher import Deliveries
+from penstock.shard.dispatch.dispatcher import Dispatcher
 from penstock.shard.flow import check_flow
 from penstock.shard.publishing import Publishing
 from penstock.shard.reading.log_reader import LogReader
@@ -52,8 +52,8 @@ _Coming = tuple[Schedule | None, Offsets]
 class Schedules:
     """All schedules of a broker."""
 
-    def __init__(self, core: Core, publishing: Publishing, deliveries: Deliveries) -> None:
-        self._core, self._publishing, self._deliveries = core, publishing, deliveries
+    def __init__(self, core: Core, publishing: Publishing, dispatcher: Dispatcher) -> None:
+        self._core, self._publishing, self._dispatcher = core, publishing, dispatcher
         self._table = ScheduleTable()
         self._coming: dict[str, _Coming] = {}
         self._retry_us: dict[str, int] = {}  # when those that could not fire are tried again
@@ -154,7 +154,7 @@ class Schedules:
                 self._retry_us[name] = again_us
             self._coming.clear()
             self._set_alarms()
-            self._deliveries.wake_timer()
+            self._dispatcher.wake_timer()
 
     def _due_us(self, name: str) -> int:
         """When a schedule fires next, not before it may be tried again; 0: never."""
@@ -199,7 +199,7 @@ class Schedules:
         self._retry_us.pop(schedule.name, None)
         if schedule.next_us:
             heapq.heappush(self._alarms, (schedule.next_us, schedule.name))
-            self._deliveries.wake_timer()
+            self._dispatcher.wake_timer()
         return commit
 
     def _withdraw(self, offsets: Offsets) -> Commit:

@@ -15,7 +15,7 @@ from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import StorageFailed
 from penstock.shard.checkpoints import Checkpoints
 from penstock.shard.core import Core
-from penstock.shard.dispatch.dispatcher import Deliveries
+from penstock.shard.dispatch.dispatcher import Dispatcher
 from penstock.shard.forks import disown_in_forks
 from penstock.shard.metering.meters import Meters
 from penstock.shard.publishing import Publishing
@@ -58,8 +58,8 @@ class Shard:
         self.checkpoints = Checkpoints(core, found.checkpoint_number)
         self.stages = Stages(core, self.publishing)
         self.staging = StagedPublishing(core, self.publishing, self.stages)
-        self.deliveries = Deliveries(core, self.topics)
-        self.schedules = Schedules(core, self.publishing, self.deliveries)
+        self.dispatcher = Dispatcher(core, self.topics)
+        self.schedules = Schedules(core, self.publishing, self.dispatcher)
         self.schedules.load()
         self._offer_operations()
         self.checkpoints.write_first()
@@ -103,7 +103,7 @@ class Shard:
         if self.closed or self.journal.frozen is not None:
             return 3600.0
         now_us = self.clock.wall_us()
-        wait_s = self.deliveries.tick()
+        wait_s = self.dispatcher.tick()
         self.schedules.fire(now_us)
         next_us = self.schedules.next_time_us()
         return wait_s if next_us is None else min(wait_s, max(0.0, (next_us - now_us) / 1_000_000))
@@ -116,7 +116,7 @@ class Shard:
         """The first half of closing: nothing new is taken; whether it was open until now."""
         with self.lock:
             was_open, self.core.closed = not self.core.closed, True
-            self.deliveries.close()
+            self.dispatcher.close()
         return was_open
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ def for_each_topic(shard: Shard, look: Callable[[Topic], object]) -> None:
 def take_figures(shard: Shard) -> Figures:
     """The numbers of now; publishers wait for those of some topics at most."""
     figures, meters = Figures(), shard.meters
-    for_each_topic(shard, partial(_add_topic, meters, shard.deliveries.in_use, figures))
+    for_each_topic(shard, partial(_add_topic, meters, shard.dispatcher.in_use, figures))
     with shard.lock:
         others = meters.others
         if OTHER in figures.topics or others.published or any(others.others.counts):
@@ -140,7 +140,7 @@ def leased_and_delayed(shard: Shard) -> tuple[int, int]:
     """How many messages are leased, and how many are not due, where anybody consumes; cheap enough for every second."""
     leased = delayed = 0
     with shard.lock:
-        deliveries = shard.deliveries.in_use.all()
+        deliveries = shard.dispatcher.in_use.all()
     for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
         with shard.lock:
             for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:

@@ -146,7 +146,7 @@ def show_topic(shard: Shard, name: str) -> ShownTopic:
         _check_open(shard)
         topic = shard.topic(name)
         listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
-        lanes = list(_lanes(shard.deliveries.in_use.of(topic)))
+        lanes = list(_lanes(shard.dispatcher.in_use.of(topic)))
         groups = [(name, group) for group in sorted(_groups_in(topic))]
     return ShownTopic(listed, lanes, _groups_of(shard, groups))
 
@@ -218,7 +218,7 @@ def _groups_of(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[ListedGro
             for topic_name, name in pairs[start : start + _TOPICS_AT_ONCE]:
                 topic = shard.catalog.by_name.get(topic_name)
                 if topic is not None and _has(topic, name):
-                    found.append(_listed(topic, name, shard.deliveries.in_use.groups(topic).get(name), now_us))
+                    found.append(_listed(topic, name, shard.dispatcher.in_use.groups(topic).get(name), now_us))
     return found
 
 

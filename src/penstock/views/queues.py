@@ -35,7 +35,7 @@ def list_queue(shard: Shard, topic_name: str, group: str, skip: int, limit: int)
     values: list[bytes] = []
     size_bytes = 0
     unreadable: Unreadable = []
-    for rows in shard.deliveries.contents.rows(topic.partitions[0].messages, wanted, unreadable):
+    for rows in shard.dispatcher.contents.rows(topic.partitions[0].messages, wanted, unreadable):
         for value in rows.batch.values:
             size_bytes += len(value)
             if size_bytes > _BYTES_MAX:

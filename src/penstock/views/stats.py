@@ -50,7 +50,7 @@ def priority_stats(shard: Shard, sees: Sees) -> PriorityStats:
     stats = PriorityStats([], [], groups=0, idle_groups=0)
 
     def count(topic: Topic) -> None:
-        desks = shard.deliveries.in_use.groups(topic)
+        desks = shard.dispatcher.in_use.groups(topic)
         state = topic.partitions[0].state
         stats.groups += len(desks)
         stats.idle_groups += 0 if state is None else len(state.groups.keys() - desks.keys())
@@ -77,7 +77,7 @@ def delay_stats(shard: Shard, sees: Sees) -> DelayStats:
     stats = DelayStats()
 
     def count(topic: Topic) -> None:
-        delivery = shard.deliveries.in_use.of(topic)
+        delivery = shard.dispatcher.in_use.of(topic)
         if delivery is None:
             stats.idle_topics += 1
             return
@@ -126,7 +126,7 @@ def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
     found: list[GroupRebalances] = []
 
     def count(topic: Topic) -> None:
-        for name, desk in shard.deliveries.in_use.groups(topic).items():
+        for name, desk in shard.dispatcher.in_use.groups(topic).items():
             if desk.assignment is None:
                 continue
             assignment, members = desk.assignment, desk.assignment.members()

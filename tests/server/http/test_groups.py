@@ -89,7 +89,7 @@ def test_a_group_that_nobody_used_since_the_start_is_listed_without_opening_it(t
         everywhere = server.get("/v1/groups/g")
         server.get("/v1/topics/t")
         server.get("/v1/overview")
-        assert not server.broker.shard.deliveries.in_use.all()
+        assert not server.broker.shard.dispatcher.in_use.all()
         assert (shown["lag"], shown["acked"], shown["ready"], shown["delayed"]) == (3, 1, None, None)
         assert (everywhere["topics"][0]["lag"], everywhere["total"]) == (3, 1)
         exact = server.get("/v1/groups/g", topic="t")["topics"][0]

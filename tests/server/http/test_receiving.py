@@ -82,7 +82,7 @@ def test_visibility_is_extended_by_receipt(server: HttpRunning) -> None:
     ) == {"settled": 1}
     shard = server.broker.shard
     with shard.lock:
-        lease = shard.deliveries.in_use.groups(shard.catalog.by_name["slow"])["g"].group.leases
+        lease = shard.dispatcher.in_use.groups(shard.catalog.by_name["slow"])["g"].group.leases
         assert lease.next_deadline_s() is None or lease.total == 1
 
 

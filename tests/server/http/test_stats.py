@@ -121,7 +121,7 @@ def test_members_that_are_not_heard_of_are_counted(server: HttpRunning, topic: s
         def look() -> bool:
             shard = server.broker.shard
             with shard.lock:
-                desk = shard.deliveries.in_use.groups(shard.catalog.by_name[topic])["g"]
+                desk = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic])["g"]
             found[:] = [{"expired": desk.assignment.expired}] if desk.assignment is not None else []
             return bool(found and found[0]["expired"])
 
@@ -151,4 +151,4 @@ def test_five_thousand_topics_are_counted_without_opening_one(tmp_path: Path) ->
         assert server.get("/v1/priority/stats")["groups"] == 0
         assert server.get("/v1/rebalance/stats")["groups"] == []
         assert server.get("/v1/reliability/stats")["published"] == 5000
-        assert not server.broker.shard.deliveries.in_use.all()
+        assert not server.broker.shard.dispatcher.in_use.all()

@@ -39,7 +39,7 @@ _OFFSETS_AT_ONCE = 100_000
 _TOPICS_AT_ONCE = 1000  # that one call takes messages from: others wait for the state lock meanwhile
 
 
-class Deliveries:
+class Dispatcher:
     """All topics with consumers."""
 
     def __init__(self, core: Core, topics: Topics) -> None:

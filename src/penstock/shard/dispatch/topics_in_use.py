@@ -28,7 +28,7 @@ class NewColumns:
 
 
 class TopicsInUse:
-    """Deliveries by topic, and indexes by log."""
+    """Dispatcher by topic, and indexes by log."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -37,12 +37,12 @@ _log = logging.getLogger("penstock")
 
 def bury(shard: Shard) -> None:
     """Move everything that is dying to the dead letters."""
-    with shard.deliveries.burying:
-        while known := len(shard.deliveries.dying):
+    with shard.dispatcher.burying:
+        while known := len(shard.dispatcher.dying):
             shard.journal.flush()  # what led to their death is counted and can be read; more may die meanwhile
             for _ in range(known):
                 with shard.lock:
-                    delivery, group, dying = shard.deliveries.dying.popleft()
+                    delivery, group, dying = shard.dispatcher.dying.popleft()
                 _bury_all(shard, delivery, group, dying)
 
 
@@ -58,7 +58,7 @@ def _bury_all(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying)
         except Exception:
             if rest:  # the others are tried again
                 with shard.lock:
-                    shard.deliveries.dying.appendleft((delivery, group, dying._replace(offsets=rest)))
+                    shard.dispatcher.dying.appendleft((delivery, group, dying._replace(offsets=rest)))
             raise
 
 
@@ -79,7 +79,7 @@ def _bury(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying) -> 
         letters = _letters(shard, topic, group, first, found, now_us) if found else None
         with shard.lock:
             desk = delivery.desks.get(group.name)
-            if not shard.deliveries.in_use.is_current(delivery) or desk is None or desk.group is not group:
+            if not shard.dispatcher.in_use.is_current(delivery) or desk is None or desk.group is not group:
                 return dying.offsets  # there is nobody any more whom it could concern
             if group.is_void(dying):
                 return dying.offsets  # the group was moved: they are not dying any more
@@ -101,7 +101,7 @@ def _read(shard: Shard, topic: Topic, dying: Dying) -> tuple[list[Rows], Offsets
     unreadable: Unreadable = []
     found: list[Rows] = []
     some, room = dying.offsets, BYTES_AT_ONCE
-    for rows in shard.deliveries.contents.rows(log, dying.offsets, unreadable):
+    for rows in shard.dispatcher.contents.rows(log, dying.offsets, unreadable):
         count = 0
         for value in rows.batch.values:
             if room <= 0:

@@ -52,7 +52,7 @@ class Consuming(Generic[Message]):
         name: str | None,
     ) -> None:
         self._shard = shard
-        self._deliveries = shard.deliveries
+        self._dispatcher = shard.dispatcher
         self._class = message_class
         names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
         if not names or len({check_open_topic(name) for name in names}) < len(names):
@@ -61,7 +61,7 @@ class Consuming(Generic[Message]):
             raise InvalidArgument(f"{shown(mode)} is not a mode: give 'shared' or 'assigned'")
         check_group_name(group)
         self.group = group
-        self.name = self._deliveries.new_consumer_name() if name is None else check_group_name(name, "consumer")
+        self.name = self._dispatcher.new_consumer_name() if name is None else check_group_name(name, "consumer")
         self.max_in_flight = whole(1, 1_000_000)(max_in_flight)
         visibility_s = None if visibility_timeout is None else duration(0.001)(visibility_timeout)
         session_s = duration(0.001)(session_timeout)
@@ -70,10 +70,10 @@ class Consuming(Generic[Message]):
         self.closed = False
         try:
             for topic in names:
-                delivery = self._deliveries.open_group(topic, group, start)
+                delivery = self._dispatcher.open_group(topic, group, start)
                 seat = Seat(self.name, group, mode, self.max_in_flight, visibility_s, session_s)
                 with shard.lock:
-                    delivery.join(seat, self._deliveries.now())
+                    delivery.join(seat, self._dispatcher.now())
                 self.seats.append((delivery, seat))
                 self._by_topic[topic] = (delivery, seat)
         except BaseException:
@@ -86,7 +86,7 @@ class Consuming(Generic[Message]):
         """Lease what is ready, in all partitions or in one, of as many topics as it takes."""
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
-        return self._deliveries.fetch(self.seats, max_messages, visibility_s, partition)
+        return self._dispatcher.fetch(self.seats, max_messages, visibility_s, partition)
 
     def fetch_now(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
         """As `fetch`, for whoever does not hold the state lock: most find something, and need no waiter."""
@@ -99,7 +99,7 @@ class Consuming(Generic[Message]):
 
     def must_read_segments(self, found: Fetched) -> bool:
         """Whether getting the content may take milliseconds."""
-        contents = self._deliveries.contents
+        contents = self._dispatcher.contents
         for delivery, picks in found:
             for pick in picks:
                 log = delivery.topic.partitions[pick.lease.partition].messages
@@ -165,25 +165,25 @@ class Consuming(Generic[Message]):
         """The content at these offsets as columns; what cannot be read fails."""
         unreadable: Unreadable = []
         log = delivery.topic.partitions[lease.partition].messages
-        found = list(self._deliveries.contents.rows(log, wanted, unreadable))
+        found = list(self._dispatcher.contents.rows(log, wanted, unreadable))
         for lost, error in unreadable:
             self._fail_unreadable(delivery, lease, lost, f"it cannot be read: {error}")
         return found
 
     def _fail_unreadable(self, delivery: TopicDelivery, lease: Lease, offsets: Offsets, reason: str) -> None:
-        now = self._deliveries.now()
+        now = self._dispatcher.now()
         self.settle_leases(
             delivery,
             self._by_topic[delivery.topic.name][1],
             [(lease, offsets)],
             lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, reason, None, outcome),
         )
-        if self._deliveries.dying:
+        if self._dispatcher.dying:
             bury(self._shard)
 
     def give_back(self, found: Fetched) -> None:
         """Whoever they were taken for has gone."""
-        now = self._deliveries.now()
+        now = self._dispatcher.now()
         for delivery, picks in found:
             with contextlib.suppress(PenstockError):  # they are not held any more
                 self.settle_leases(
@@ -220,19 +220,19 @@ class Consuming(Generic[Message]):
 
     def ack(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
         """They are done."""
-        now = self._deliveries.now()
+        now = self._dispatcher.now()
         return self._settle(messages, lambda group, lease, offsets, outcome: group.ack(now, lease, offsets, outcome))
 
     def extend(self, messages: Iterable[Message] | Leased, seconds: Duration) -> tuple[Commit | None, LeaseLost | None]:
         """They are needed for longer."""
-        now, wanted_s = self._deliveries.now(), parse_duration(seconds)
+        now, wanted_s = self._dispatcher.now(), parse_duration(seconds)
         return self._settle(
             messages, lambda group, lease, offsets, outcome: group.extend(now, lease, offsets, wanted_s, outcome)
         )
 
     def release(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
         """They are given back."""
-        now = self._deliveries.now()
+        now = self._dispatcher.now()
         return self._settle(
             messages, lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome)
         )
@@ -241,7 +241,7 @@ class Consuming(Generic[Message]):
         self, messages: Iterable[Message] | Leased, reason: str, delay: Duration | None
     ) -> tuple[Commit | None, LeaseLost | None]:
         """They could not be processed."""
-        now = self._deliveries.now()
+        now = self._dispatcher.now()
         delay_s = None if delay is None else (due_time_us(delay, None, now.wall_us) - now.wall_us) / 1_000_000
         text = _check_reason(reason)
         return self._settle(
@@ -297,15 +297,15 @@ class Consuming(Generic[Message]):
         """It is alive."""
         with self._shard.lock:
             for delivery, seat in self.seats:
-                delivery.heartbeat(seat, self._deliveries.now())
+                delivery.heartbeat(seat, self._dispatcher.now())
 
     def ack_one(self, message: Delivered) -> tuple[Commit | None, LeaseLost | None]:
         """It is done: as `ack`, with nothing made that one message does not need."""
         known = self._by_topic.get(message.topic)
         with self._shard.lock:
-            self._deliveries.check_open()
+            self._dispatcher.check_open()
             acked = known is not None and known[0].ack_one(
-                known[1], message.lease, message.offset, self._deliveries.now()
+                known[1], message.lease, message.offset, self._dispatcher.now()
             )
             commit = self._shard.journal.latest_commit()
         return commit, None if acked else LeaseLost.of([message.id], 1)
@@ -316,16 +316,16 @@ class Consuming(Generic[Message]):
         leased = leased_of(messages)
         lost = leased.unknown
         with self._shard.lock:
-            self._deliveries.check_open()
+            self._dispatcher.check_open()
             for topic, leases in leased.by_topic.items():
                 known = self._by_topic.get(topic)
                 if known is None:
                     refused = [(lease.partition, offsets) for lease, offsets in leases]
                 else:
-                    refused = known[0].settle(known[1], leases, self._deliveries.now(), act)
+                    refused = known[0].settle(known[1], leases, self._dispatcher.now(), act)
                 lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
             commit = self._shard.journal.latest_commit()  # of these, and not of what others gather after them
-        if buries and self._deliveries.dying:
+        if buries and self._dispatcher.dying:
             bury(self._shard)
             if commit is not None and commit.failed:
                 commit.result()  # burying commits what was gathered before, or hears that it is refused
@@ -338,13 +338,13 @@ class Consuming(Generic[Message]):
     ) -> list[tuple[int, Offsets]]:
         """Do something to leased messages of a topic; those that are not leased by this consumer."""
         with self._shard.lock:
-            self._deliveries.check_open()
-            return delivery.settle(seat, leases, self._deliveries.now(), act)
+            self._dispatcher.check_open()
+            return delivery.settle(seat, leases, self._dispatcher.now(), act)
 
     @property
     def is_void(self) -> bool:
         """Whether it cannot get messages any more, for a topic of it was deleted."""
-        return not all(self._deliveries.in_use.is_current(delivery) for delivery, _ in self.seats)
+        return not all(self._dispatcher.in_use.is_current(delivery) for delivery, _ in self.seats)
 
     def close(self) -> Commit | None:
         """Give back what is held, and leave."""
@@ -354,8 +354,8 @@ class Consuming(Generic[Message]):
         with self._shard.lock:
             if self._shard.journal.frozen is None and not self._shard.closed:
                 for delivery, seat in self.seats:
-                    if self._deliveries.in_use.is_current(delivery):
-                        delivery.leave(seat, self._deliveries.now())
+                    if self._dispatcher.in_use.is_current(delivery):
+                        delivery.leave(seat, self._dispatcher.now())
             return self._shard.journal.latest_commit()
 
 

@@ -237,7 +237,7 @@ def _until_now(shard: Shard, topic_name: str, chosen: Callable[[DeadLetter], boo
 
 
 def _purge_some(shard: Shard, letters: list[DeadLetter]) -> int:
-    with shard.deliveries.redriving:
+    with shard.dispatcher.redriving:
         with shard.lock:
             topic, kept = _still_there(shard, letters)
             commit = shard.log_events(topic, _withdraw(shard, EventKind.PURGED, kept)) if kept else None
@@ -248,7 +248,7 @@ def _purge_some(shard: Shard, letters: list[DeadLetter]) -> int:
 
 def _redrive_some(shard: Shard, letters: list[DeadLetter], to: str | None, report: RedriveReport) -> None:
     now_us = shard.clock.wall_us()
-    with shard.deliveries.redriving:
+    with shard.dispatcher.redriving:
         with shard.lock:
             topic, kept = _still_there(shard, letters)
             report.skipped += len(letters) - len(kept)
@@ -322,7 +322,7 @@ def _home(shard: Shard, letter: DeadLetter) -> tuple[Topic | None, bool]:
     progress = None if partition.state is None else partition.state.groups.get(letter.group)
     if progress is None or not is_kept(partition.messages, letter.origin.offset):
         return None, True
-    desk = shard.deliveries.in_use.groups(topic).get(letter.group)
+    desk = shard.dispatcher.in_use.groups(topic).get(letter.group)
     if desk is not None and desk.group.claims[letter.origin.partition].paused:
         raise GroupInUse(f"the group {letter.group!r} of {topic.name} is being moved: redrive again when it is done")
     return topic, letter.origin.offset in progress.dead

@@ -31,9 +31,9 @@ def list_delayed(shard: Shard, topic_name: str, limit: int | None = None, skip: 
     """What is not due yet, the next to fall due first; publishers wait while some of it is found."""
     with shard.lock:
         name = shard.topic(topic_name).name
-    delivery = shard.deliveries.attach(name)
+    delivery = shard.dispatcher.attach(name)
     with shard.lock:
-        delivery.tick(shard.deliveries.now())
+        delivery.tick(shard.dispatcher.now())
     found: list[_Place] = []
     while limit is None or len(found) < skip + limit:
         at_once = _AT_ONCE if limit is None else min(_AT_ONCE, skip + limit - len(found))
@@ -59,7 +59,7 @@ def find_delayed(shard: Shard, identity: MessageId) -> DelayedMessage:
     """One message that is not due yet."""
     delivery, message = _find(shard, identity)
     with shard.lock:
-        delivery.tick(shard.deliveries.now())
+        delivery.tick(shard.dispatcher.now())
         if not delivery.indexes[identity.partition].is_delayed(identity.offset):
             raise MessageNotFound(f"{identity} is not delayed (any more)")
         return DelayedMessage(identity, _due_us(delivery, message))
@@ -113,13 +113,13 @@ def _find(shard: Shard, identity: MessageId) -> tuple[TopicDelivery, StoredMessa
     message = next(LogReader(shard, log).messages(window), None)
     if message is None:
         raise MessageNotFound(f"there is no message {identity}, or not any more")
-    return shard.deliveries.attach(identity.topic), message
+    return shard.dispatcher.attach(identity.topic), message
 
 
 def _hold(shard: Shard, delivery: TopicDelivery, message: StoredMessage) -> int | None:
     """Keep the message from falling due; when it would have, or None if it is not delayed."""
     shard.journal.check_writable(0)
-    delivery.tick(shard.deliveries.now())
+    delivery.tick(shard.dispatcher.now())
     if not delivery.indexes[message.partition].hold(message.offset):
         return None
     return _due_us(delivery, message)

@@ -34,13 +34,13 @@ def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
     """Everything about one group, at one instant."""
     with shard.lock:
         topic = shard.topic(topic_name)
-        is_checkpoint = shard.deliveries.settings_of(topic, name).checkpoint
+        is_checkpoint = shard.dispatcher.settings_of(topic, name).checkpoint
         standing = standing_of(topic, name, None) if is_checkpoint else None
         info = None if standing is None else group_info(topic, name, standing, None)
     if standing is None or info is None:
-        delivery = shard.deliveries.find_group(topic_name, name)
+        delivery = shard.dispatcher.find_group(topic_name, name)
         with shard.lock:
-            delivery.tick(shard.deliveries.now())
+            delivery.tick(shard.dispatcher.now())
             topic, desk = delivery.topic, delivery.desk(name)
             standing = standing_of(topic, name, desk)
             info = group_info(topic, name, standing, desk)
@@ -49,14 +49,14 @@ def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
 
 def seek_group(shard: Shard, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
     """Move a group to an offset, a time, or to the beginning or the end."""
-    delivery = shard.deliveries.find_group(topic_name, name)
+    delivery = shard.dispatcher.find_group(topic_name, name)
     topic = delivery.topic
     if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(topic.partitions)):
         raise InvalidArgument(
             f"{topic_name} has no partition {shown(partition)}: it has 0 to {len(topic.partitions) - 1}"
         )
     chosen = range(len(topic.partitions)) if partition is None else [partition]
-    shard.deliveries.seek(topic_name, name, {number: _target(shard, topic, number, to) for number in chosen})
+    shard.dispatcher.seek(topic_name, name, {number: _target(shard, topic, number, to) for number in chosen})
 
 
 def place_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
@@ -77,7 +77,7 @@ def place_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int
     if known is None or known.settings.checkpoint:
         checkpoint_group(shard, topic_name, name, wanted)
     elif wanted:
-        shard.deliveries.seek(topic_name, name, wanted)
+        shard.dispatcher.seek(topic_name, name, wanted)
 
 
 def checkpoint_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
@@ -93,8 +93,8 @@ def checkpoint_group(shard: Shard, topic_name: str, name: str, positions: Mappin
             if offset > end:
                 raise InvalidArgument(f"offset {offset} is not in {topic_name}/{number}: give 0 to {end}, its end")
     if is_new:
-        shard.deliveries.create_checkpoint(topic, name, wanted)
-    shard.deliveries.move_checkpoint(topic, name, wanted)
+        shard.dispatcher.create_checkpoint(topic, name, wanted)
+    shard.dispatcher.move_checkpoint(topic, name, wanted)
 
 
 def positions_of(positions: object) -> dict[int, int]:

@@ -91,7 +91,7 @@ def replay_to_group(
         windows.append((start, end))
         left_out.append(from_range(start, end) - found)
         count += len(found)
-    shard.deliveries.create_replay(topic_name, group, windows, left_out, rate)
+    shard.dispatcher.create_replay(topic_name, group, windows, left_out, rate)
     return count
 
 

@@ -35,7 +35,7 @@ class Background:
         self._alarm = threading.Event()
         shard.journal.wake_flusher = self._flush_wanted.set
         shard.journal.on_sealed = self._settle_wanted.set
-        shard.deliveries.wake_timer = self._alarm.set
+        shard.dispatcher.wake_timer = self._alarm.set
         self._threads = [
             threading.Thread(target=self._commit, name="penstock-commit", daemon=True),
             threading.Thread(target=self._keep_house, name="penstock-settle", daemon=True),
@@ -74,7 +74,7 @@ class Background:
                 with shard.lock:
                     wait_s = min(wait_s, shard.keep_time())
                     self._alarm.clear()  # whoever sets it holds the lock: what comes later is not missed
-                if shard.deliveries.dying:
+                if shard.dispatcher.dying:
                     bury(shard)
             except PenstockError as error:
                 _log.warning("what is due will be tried again: %s", error)

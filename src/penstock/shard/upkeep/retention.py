@@ -48,7 +48,7 @@ def retain(shard: Shard) -> int:
 def _retain_topic(shard: Shard, topic: Topic) -> int:
     now_us = shard.clock.wall_us()
     with shard.lock:
-        expired = expired_segments(topic, shard.deliveries.in_use, now_us)
+        expired = expired_segments(topic, shard.dispatcher.in_use, now_us)
     gone = 0
     lost: Counter[str] = Counter()
     try:
@@ -115,7 +115,7 @@ def _trim_log(shard: Shard, topic: Topic, log: Log, end: int, lost: Counter[str]
             if segment.end <= end
             and not segment.archived
             and (log.table == "messages" or segment.high < first)
-            and not _is_protected(topic, shard.deliveries.in_use, log, segment, now_us)
+            and not _is_protected(topic, shard.dispatcher.in_use, log, segment, now_us)
         ]
     return sum(_let_go(shard, topic, log, segment, now_us, None, lost) for segment in chosen)
 
@@ -206,7 +206,7 @@ def _let_go(
             let_go(shard.state, log, event)
             shard.meters.retained[kind] += 1
             return True
-        if _is_protected(topic, shard.deliveries.in_use, log, segment, now_us):
+        if _is_protected(topic, shard.dispatcher.in_use, log, segment, now_us):
             return False
         before = _lost_of(topic, log.partition)
         commit = shard.log_events(topic, [(log.partition, event)])
