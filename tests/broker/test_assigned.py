@@ -157,8 +157,8 @@ def test_those_who_wait_are_alive(broker: penstock.Broker, clock: VirtualClock) 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.receive, 10, wait=20)
         with broker.shard.lock:
-            desk = broker.shard.dispatcher.in_use.groups(broker.shard.topic("t"))["g"]
-        while not desk.waiters:
+            active = broker.shard.dispatcher.in_use.groups(broker.shard.topic("t"))["g"]
+        while not active.waiters:
             pass
         pass_time(broker, clock, 60)
         assert owned(broker)["one"] == (0, 1, 2, 3)

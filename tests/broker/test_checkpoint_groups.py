@@ -115,7 +115,7 @@ def test_consumers_of_another_group_do_not_notice(broker: penstock.Broker) -> No
         assert broker.group("t", "workers").lag == 0
         assert broker.group("t", "workers").kind == "consumers"
         assert seen(broker) == (18, (1, 1))
-        assert "spark" not in broker.shard.dispatcher.attach("t").desks
+        assert "spark" not in broker.shard.dispatcher.attach("t").active_groups
 
 
 def test_a_group_is_for_consumers_or_for_a_reader_and_never_for_both(broker: penstock.Broker) -> None:

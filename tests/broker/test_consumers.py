@@ -34,7 +34,7 @@ def wait_for_a_waiter(broker: penstock.Broker, topic: str, group: str = "g", cou
     while True:
         with broker.shard.lock:
             delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
-            if delivery is not None and len(delivery.desks[group].waiters) >= count:
+            if delivery is not None and len(delivery.active_groups[group].waiters) >= count:
                 return
         threading.Event().wait(0.001)
 

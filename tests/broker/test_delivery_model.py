@@ -658,9 +658,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         found: list[GroupInfo] = []
         with self.shard.lock:
             for topic in self.shard.catalog.by_name.values():
-                for name, desk in self.shard.dispatcher.in_use.groups(topic).items():
-                    info = group_info(topic, name, standing_of(topic, name, desk), desk)
-                    ready = sum(claims.ready() for claims in desk.group.claims)
+                for name, active in self.shard.dispatcher.in_use.groups(topic).items():
+                    info = group_info(topic, name, standing_of(topic, name, active), active)
+                    ready = sum(claims.ready() for claims in active.group.claims)
                     assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
                     found.append(info)
         return found

@@ -30,7 +30,9 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
     thread = threading.Thread(target=lambda: found.append([m.value for m in consumer.receive(1, wait=20)]))
     thread.start()
     shard = consumer._shard
-    while not any(desk.waiters for delivery in shard.dispatcher.in_use.all() for desk in list(delivery.desks.values())):
+    while not any(
+        active.waiters for delivery in shard.dispatcher.in_use.all() for active in list(delivery.active_groups.values())
+    ):
         threading.Event().wait(0.001)
     return thread, found
 
@@ -40,7 +42,7 @@ def test_a_bug_in_serving_a_waiter_does_not_freeze_the_journal(tmp_path: Path, m
         consumer = broker.consumer("t", "g")
         delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic("t"))
         assert delivery is not None
-        group = delivery.desks["g"].group
+        group = delivery.active_groups["g"].group
         thread, _ = in_thread(consumer)
 
         def fail_once(*_: object) -> None:
@@ -152,7 +154,7 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
 def waiters(broker: penstock.Broker, topic: str) -> list[Waiter]:
     delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
     assert delivery is not None
-    return [waiter for desk in delivery.desks.values() for waiter in desk.waiters]
+    return [waiter for active in delivery.active_groups.values() for waiter in active.waiters]
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

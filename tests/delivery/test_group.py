@@ -497,7 +497,7 @@ def test_a_group_is_idle_when_nothing_is_ready_and_wakes_when_something_is() -> 
 def test_a_topic_of_dead_letters_lets_nothing_die() -> None:
     topic = PureTopic(max_deliveries=1, dead_letter_lapsed=True)
     group = topic.create("g")
-    group._mortal = False
+    group._dead_letters_allowed = False
     topic.publish(2, expires_at=[0, topic.in_s(1)])
     (pick,) = topic.fetch(number=1)
     topic.fail(pick.lease, delay_s=0)

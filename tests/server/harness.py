@@ -107,8 +107,8 @@ class Running:
         """How many wait for messages of a group."""
         shard = self.broker.shard
         with shard.lock:
-            desk = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic]).get(group)
-            return 0 if desk is None else len(desk.waiters)
+            active = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic]).get(group)
+            return 0 if active is None else len(active.waiters)
 
     def tasks(self) -> int:
         """How many tasks the server has."""

@@ -102,7 +102,7 @@ def test_R4_a_thousand_clients_that_vanish_leave_nothing_behind(server: Running)
     assert after[1] <= before[1] + 1, "threads"
     assert after[2] <= before[2], "tasks"
     for topic in ("t", "empty"):
-        until(lambda topic=topic: not server.broker.group(topic, "g").members, "seats are left")  # type: ignore[misc]
+        until(lambda topic=topic: not server.broker.group(topic, "g").members, "members are left")  # type: ignore[misc]
         until(lambda topic=topic: server.broker.group(topic, "g").leased == 0, "leases are given back")  # type: ignore[misc]
         assert server.waiters(topic) == 0
     listener = server.native

@@ -91,34 +91,34 @@ class RemoteConsumer(Generic[Message]):
         return self._number != 0 and self._generation == self._link.generation
 
     async def join(self) -> None:
-        """Take the seat, on the connection of now."""
+        """Join the group, on the connection of now."""
         async with self._joining:
             if self.closed:
                 raise BrokerClosed(f"the consumer {self.name!r} is closed")
             if self._is_seated:
                 return
             generation = self._link.generation
-            seat = await self._subscribe()
+            member = await self._subscribe()
             self._forget()
-            self._number, self.name, self._generation = seat.consumer, seat.name, generation
+            self._number, self.name, self._generation = member.consumer, member.name, generation
             self._link.on_push[self._number] = self._pushed
             if self._pushing:
                 await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
 
     async def _subscribe(self) -> Subscribed:
-        """Take a seat; if nobody wants it any more when it is given, it is left again."""
+        """Join; if nobody wants it any more when that is done, leave again."""
         if not self._link.connected:
             raise ConnectionLost(f"there is no connection to {self._link.address} to subscribe on")
         asking = asyncio.ensure_future(self._link.ask(Command.SUBSCRIBE, encode(self._options)))
         try:
-            seat = decode_subscribed(await asyncio.shield(asking))
+            member = decode_subscribed(await asyncio.shield(asking))
         except asyncio.CancelledError:
             asking.add_done_callback(self._leave_unwanted)
             raise
         if self.closed:
-            self._leave(seat.consumer)
+            self._leave(member.consumer)
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
-        return seat
+        return member
 
     def _leave_unwanted(self, asked: asyncio.Future[bytes]) -> None:
         if not asked.cancelled() and asked.exception() is None:

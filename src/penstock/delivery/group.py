@@ -35,7 +35,7 @@ class Group:
         settings: GroupSettings,
         claims: list[Claims],
         book: LeaseBook,
-        mortal: bool = True,
+        dead_letters_allowed: bool = True,
     ) -> None:
         self.name = name
         self.config = config
@@ -43,7 +43,7 @@ class Group:
         self.claims = claims
         self.leases = Leases(book)
         self._book = book
-        self._mortal = mortal  # whether failing too often leads to the dead letters
+        self._dead_letters_allowed = dead_letters_allowed  # whether failing too often leads to the dead letters
         self._policy = lane_policy(config)
         self._awake = set(range(len(claims)))  # partitions in which something may be ready
         self._turn = 0
@@ -230,7 +230,7 @@ class Group:
             if claims.lapsing and not claims.paused:
                 lapsing, claims.lapsing = claims.lapsing, Offsets()
                 claims.held += len(lapsing)
-                if self.config.dead_letter_lapsed and self._mortal:
+                if self.config.dead_letter_lapsed and self._dead_letters_allowed:
                     outcome.dying.append(Dying(partition, lapsing, None, None, "its time to live ended", claims.era))
                 else:
                     outcome.events.append((partition, self._event(EventKind.LAPSED, lapsing, now.wall_us, None)))
@@ -286,7 +286,7 @@ class Group:
             by_failures.setdefault(claims.progress.counts_of(offset)[1] + 1, []).append(offset)
         for failures, some in by_failures.items():
             failed = Offsets(some)
-            if self._mortal and failures >= config.max_deliveries:
+            if self._dead_letters_allowed and failures >= config.max_deliveries:
                 outcome.dying.append(Dying(lease.partition, failed, kind, lease.consumer, reason, claims.era))
                 continue
             if delay_s is not None:

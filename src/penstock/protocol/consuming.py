@@ -19,7 +19,7 @@ _UNCOUNTED_BYTES = 64 << 10
 
 
 class Subscribe(msgspec.Struct):
-    """Take a seat in a group."""
+    """Join a group."""
 
     topics: list[str]
     group: str

@@ -13,7 +13,7 @@ from functools import partial
 from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Partition, Topic
-from penstock.shard.dispatch.group_desk import GroupDesk
+from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.metering.ages import published_us
 from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
@@ -111,7 +111,7 @@ def _add_topic(meters: Meters, in_use: TopicsInUse, figures: Figures, topic: Top
 
 def _add_groups(
     meters: Meters,
-    desks: Mapping[str, GroupDesk],
+    active_groups: Mapping[str, ActiveGroup],
     figures: Figures,
     shown: TopicFigures,
     topic: Topic,
@@ -126,14 +126,14 @@ def _add_groups(
         if group is None:
             group = shown.groups[counted.name] = GroupFigures()
             group.count(counted)
-        desk = desks.get(name)
-        if group.standing.add(log.committed_end, progress, None if desk is None else desk.group.claims[number]):
+        active = active_groups.get(name)
+        if group.standing.add(log.committed_end, progress, None if active is None else active.group.claims[number]):
             oldest_us = published_us(log, progress.floor)
             if oldest_us is not None and (group.oldest_us is None or oldest_us < group.oldest_us):
                 group.oldest_us = oldest_us
         if number == 0:
             figures.group_count += 1
-            group.members += 0 if desk is None else len(desk.seats)
+            group.members += 0 if active is None else len(active.members)
 
 
 def leased_and_delayed(shard: Shard) -> tuple[int, int]:
@@ -144,6 +144,6 @@ def leased_and_delayed(shard: Shard) -> tuple[int, int]:
     for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
         with shard.lock:
             for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:
-                leased += sum(desk.group.leases.total for desk in delivery.desks.values())
+                leased += sum(active.group.leases.total for active in delivery.active_groups.values())
                 delayed += sum(len(index.hidden) for index in delivery.indexes)
     return leased, delayed

@@ -16,7 +16,7 @@ from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
-from penstock.shard.dispatch.group_desk import GroupDesk
+from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.metering.ages import published_us
 from penstock.shard.operations.groups import group_info, standing_of
@@ -222,27 +222,27 @@ def _groups_of(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[ListedGro
     return found
 
 
-def _listed(topic: Topic, name: str, desk: GroupDesk | None, now_us: int) -> ListedGroup:
+def _listed(topic: Topic, name: str, active: ActiveGroup | None, now_us: int) -> ListedGroup:
     """A group as it stands."""
-    standing = standing_of(topic, name, desk)
+    standing = standing_of(topic, name, active)
     oldest = [
         time_us
         for partition, floor, lag in zip(topic.partitions, standing.positions, standing.lags, strict=True)
         if lag and (time_us := published_us(partition.messages, floor)) is not None
     ]
     age_s = max(0, now_us - min(oldest)) / 1_000_000 if oldest else None
-    return ListedGroup(group_info(topic, name, standing, desk, age_s), standing.is_indexed)
+    return ListedGroup(group_info(topic, name, standing, active, age_s), standing.is_indexed)
 
 
 def _lanes(delivery: TopicDelivery | None) -> Iterable[Lane]:
     """What some group in use is not done with, lane by lane; nothing where none is in use."""
-    if delivery is None or not delivery.desks:
+    if delivery is None or not delivery.active_groups:
         return
     counts: dict[int, int] = {}
     for number, index in enumerate(delivery.indexes):
         pending = Offsets()
-        for desk in delivery.desks.values():
-            claims = desk.group.claims[number]
+        for active in delivery.active_groups.values():
+            claims = active.group.claims[number]
             pending |= claims.progress.pending(claims.end())
         for priority, known in index.lanes.items():
             counts[priority] = counts.get(priority, 0) + known.intersection_cardinality(pending)

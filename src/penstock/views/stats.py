@@ -50,16 +50,16 @@ def priority_stats(shard: Shard, sees: Sees) -> PriorityStats:
     stats = PriorityStats([], [], groups=0, idle_groups=0)
 
     def count(topic: Topic) -> None:
-        desks = shard.dispatcher.in_use.groups(topic)
+        active_groups = shard.dispatcher.in_use.groups(topic)
         state = topic.partitions[0].state
-        stats.groups += len(desks)
-        stats.idle_groups += 0 if state is None else len(state.groups.keys() - desks.keys())
+        stats.groups += len(active_groups)
+        stats.idle_groups += 0 if state is None else len(state.groups.keys() - active_groups.keys())
         ready: Counter[int] = Counter()
-        for desk in desks.values():
-            for claims in desk.group.claims:
+        for active in active_groups.values():
+            for claims in active.group.claims:
                 ready.update(claims.ready_by_lane())
         total.update(ready)
-        if desks:
+        if active_groups:
             found.append((ready.total(), TopicLanes(topic.name, topic.config.lanes, _lanes(ready))))
 
     _for_each_topic(shard, sees, count)
@@ -126,10 +126,10 @@ def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
     found: list[GroupRebalances] = []
 
     def count(topic: Topic) -> None:
-        for name, desk in shard.dispatcher.in_use.groups(topic).items():
-            if desk.assignment is None:
+        for name, active in shard.dispatcher.in_use.groups(topic).items():
+            if active.assignment is None:
                 continue
-            assignment, members = desk.assignment, desk.assignment.members()
+            assignment, members = active.assignment, active.assignment.members()
             revoking = sum(len(member.revoking) for member in members.values())
             numbers = (assignment.epoch, assignment.moves, assignment.expired, revoking)
             found.append(GroupRebalances(topic.name, name, len(members), *numbers))

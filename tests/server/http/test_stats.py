@@ -121,8 +121,8 @@ def test_members_that_are_not_heard_of_are_counted(server: HttpRunning, topic: s
         def look() -> bool:
             shard = server.broker.shard
             with shard.lock:
-                desk = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic])["g"]
-            found[:] = [{"expired": desk.assignment.expired}] if desk.assignment is not None else []
+                active = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic])["g"]
+            found[:] = [{"expired": active.assignment.expired}] if active.assignment is not None else []
             return bool(found and found[0]["expired"])
 
         await soon(look)

@@ -260,5 +260,5 @@ def test_a_client_that_vanishes_in_the_middle_harms_nobody(server: LineServer, t
     assert until(lambda: (said := talk.say("CONSUME t 0")) != EMPTY and said) == "0 x"
     shard = server.broker.shard
     with shard.lock:
-        seats = shard.dispatcher.in_use.groups(shard.catalog.by_name["t"])[GROUP].seats
-    until(lambda: len(seats) == 1, "the end of consumers whose connection is gone")
+        members = shard.dispatcher.in_use.groups(shard.catalog.by_name["t"])[GROUP].members
+    until(lambda: len(members) == 1, "the end of consumers whose connection is gone")

@@ -42,7 +42,7 @@ class _TopicConsumer:
         while True:
             found = self._consuming.fetch_now(wanted, None, partition)
             if not found:
-                delivery, _ = self._consuming.seats[0]
+                delivery, _ = self._consuming.members[0]
                 check_partition(self._topic, len(delivery.topic.partitions), partition)
                 return []
             messages = await read_fetched(self._consuming, found, None, self._services.workers.run)

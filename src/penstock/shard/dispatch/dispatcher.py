@@ -26,7 +26,7 @@ from penstock.shard.core import Core
 from penstock.shard.dispatch.alarms import Alarms
 from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
-from penstock.shard.dispatch.waiting import Fetched, Seats
+from penstock.shard.dispatch.waiting import Fetched, Members
 from penstock.shard.reading.contents import Contents
 from penstock.shard.reading.indexing import segment_columns
 from penstock.shard.reading.log_reader import LogReader
@@ -112,7 +112,7 @@ class Dispatcher:
                     "(a checkpoint group): consumers need a group of another name, and only the reader moves it"
                 )
             with self._core.lock:
-                delivery.desk(group)
+                delivery.active(group)
         return delivery
 
     def _create(
@@ -208,7 +208,7 @@ class Dispatcher:
         delivery = self.find_group(check_open_topic(topic_name), group)
         with self._core.lock:
             for number in offsets:
-                delivery.desk(group).group.pause(number)
+                delivery.active(group).group.pause(number)
             commit = self._move(delivery.topic, group, offsets)
         self._core.journal.wait(commit)
 
@@ -257,12 +257,12 @@ class Dispatcher:
         if commit is None:
             delivery = self.find_group(topic_name, group)
             with self._core.lock:
-                desk = delivery.desk(group)
-                if desk.seats:
-                    names = ", ".join(sorted(desk.seats))
+                active = delivery.active(group)
+                if active.members:
+                    names = ", ".join(sorted(active.members))
                     raise GroupInUse(f"the group {shown(group)} of {topic_name} has consumers: {names}")
                 commit = self._core.log_events(topic, events)
-                desk.deleting = True
+                active.deleting = True
         self._core.journal.wait(commit)
 
     # Consumers.
@@ -274,7 +274,7 @@ class Dispatcher:
             return f"consumer-{self._core.epoch}-{self._consumers}"
 
     def fetch(
-        self, seats: Seats, max_messages: int, visibility_s: float | None, partition: int | None = None
+        self, members: Members, max_messages: int, visibility_s: float | None, partition: int | None = None
     ) -> Fetched:
         """Lease what is ready, topic after topic until there is enough.
 
@@ -285,9 +285,9 @@ class Dispatcher:
         found: Fetched = []
         visited = 0
         try:
-            for delivery, seat in seats:
+            for delivery, member in members:
                 visited += 1
-                picks = delivery.fetch(seat, max_messages, visibility_s, now, partition)
+                picks = delivery.fetch(member, max_messages, visibility_s, now, partition)
                 if picks:
                     found.append((delivery, picks))
                     max_messages -= sum(len(pick.offsets) for pick in picks)
@@ -298,8 +298,8 @@ class Dispatcher:
                 raise
             visited -= 1  # what was leased is handed out, and the next call hears what is wrong
         finally:
-            if visited % len(seats):
-                seats[:] = seats[visited:] + seats[:visited]
+            if visited % len(members):
+                members[:] = members[visited:] + members[:visited]
         if found:
             self._core.meters.fetched(now.monotonic_s)
         return found

@@ -23,8 +23,8 @@ from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, Le
 from penstock.model.events import Event, EventKind
 from penstock.model.names import DEAD_LETTERS
 from penstock.segments.window import Rows
-from penstock.shard.dispatch.group_desk import GroupDesk
-from penstock.shard.dispatch.waiting import Seat, Waiter
+from penstock.shard.dispatch.active_group import ActiveGroup
+from penstock.shard.dispatch.waiting import GroupMember, Waiter
 
 if TYPE_CHECKING:
     from penstock.log.partition_log import Log
@@ -55,7 +55,7 @@ class TopicDelivery:
         self.topic = topic
         self._contents = contents
         self.indexes = indexes
-        self.desks: dict[str, GroupDesk] = {}
+        self.active_groups: dict[str, ActiveGroup] = {}
         self.archived = False  # whether the indexes know what is in the archive
         self._log, self._bury, self._arm, self._changed = log, bury, arm, changed
         self._book = book
@@ -64,153 +64,165 @@ class TopicDelivery:
 
     # Groups.
 
-    def desk(self, name: str) -> GroupDesk:
+    def active(self, name: str) -> ActiveGroup:
         """A group that exists, put to use."""
-        desk = self.desks.get(name)
-        if desk is None:
+        active = self.active_groups.get(name)
+        if active is None:
             states = [partition.delivery_state() for partition in self.topic.partitions]
             if any(name not in state.groups for state in states):
                 raise GroupNotFound(f"{self.topic.name} has no group {shown(name)}")
             progress = [state.groups[name] for state in states]
             settings = progress[0].settings
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
-            mortal = not self.topic.name.endswith(DEAD_LETTERS)
-            group = Group(name, self.topic.config, settings, claims, self._book, mortal)
-            desk = self.desks[name] = GroupDesk(group)
+            dead_letters_allowed = not self.topic.name.endswith(DEAD_LETTERS)
+            group = Group(name, self.topic.config, settings, claims, self._book, dead_letters_allowed)
+            active = self.active_groups[name] = ActiveGroup(group)
             self.time_changed()
-        return desk
+        return active
 
     def configure(self, config: TopicConfig) -> None:
         """The topic's options have changed; groups that are put to use later begin with them."""
-        for desk in self.desks.values():
-            desk.group.configure(config)
+        for active in self.active_groups.values():
+            active.group.configure(config)
 
-    def join(self, seat: Seat, now: Moment) -> None:
-        """A consumer takes its seat."""
-        desk = self.desk(seat.group)
-        if desk.deleting:
-            raise GroupInUse(f"the group {seat.group!r} of {self.topic.name} is being deleted")
-        other = next((taken for taken in desk.seats.values() if taken.mode != seat.mode), None)
+    def join(self, member: GroupMember, now: Moment) -> None:
+        """A consumer joins a group."""
+        active = self.active(member.group)
+        if active.deleting:
+            raise GroupInUse(f"the group {member.group!r} of {self.topic.name} is being deleted")
+        other = next((taken for taken in active.members.values() if taken.mode != member.mode), None)
         if other is not None:
-            raise GroupInUse(f"the group {seat.group!r} of {self.topic.name} is in use in {other.mode} mode")
-        if seat.consumer in desk.seats:
-            raise GroupInUse(f"the group {seat.group!r} of {self.topic.name} has a consumer {seat.consumer!r} already")
-        desk.seats[seat.consumer] = seat
-        if seat.mode == "shared":
-            desk.assignment = None  # of those who were here before
+            raise GroupInUse(f"the group {member.group!r} of {self.topic.name} is in use in {other.mode} mode")
+        if member.consumer in active.members:
+            raise GroupInUse(
+                f"the group {member.group!r} of {self.topic.name} has a consumer {member.consumer!r} already"
+            )
+        active.members[member.consumer] = member
+        if member.mode == "shared":
+            active.assignment = None  # of those who were here before
         else:
-            if desk.assignment is None:
-                desk.assignment = Assignment(len(self.topic.partitions))
-            desk.assignment.join(seat.consumer, now.monotonic_s, seat.session_timeout_s)
-            self._revoke(desk)
+            if active.assignment is None:
+                active.assignment = Assignment(len(self.topic.partitions))
+            active.assignment.join(member.consumer, now.monotonic_s, member.session_timeout_s)
+            self._revoke(active)
             self.time_changed()
 
-    def leave(self, seat: Seat, now: Moment) -> None:
+    def leave(self, member: GroupMember, now: Moment) -> None:
         """A consumer goes and gives back what it holds."""
-        desk = self.desks.get(seat.group)
-        if desk is None or desk.seats.pop(seat.consumer, None) is None:
+        active = self.active_groups.get(member.group)
+        if active is None or active.members.pop(member.consumer, None) is None:
             return
-        self._do(desk, desk.group.end_leases(now, seat.consumer, EventKind.RELEASED, "the consumer was closed"))
-        if desk.assignment is not None:
-            desk.assignment.leave(seat.consumer)
-            self._wake_all(desk)
-        for waiter in [waiter for waiter in desk.waiters if seat in waiter.seats_in(self)]:
-            desk.waiters.remove(waiter)
+        self._do(active, active.group.end_leases(now, member.consumer, EventKind.RELEASED, "the consumer was closed"))
+        if active.assignment is not None:
+            active.assignment.leave(member.consumer)
+            self._wake_all(active)
+        for waiter in [waiter for waiter in active.waiters if member in waiter.members_in(self)]:
+            active.waiters.remove(waiter)
             waiter.served(self, [])
         self.serve(now)
 
-    def heartbeat(self, seat: Seat, now: Moment) -> None:
+    def heartbeat(self, member: GroupMember, now: Moment) -> None:
         """A consumer is alive; one whose session ended joins again."""
-        desk = self._desk_of(seat)
-        if desk.assignment is not None and not desk.assignment.heartbeat(seat.consumer, now.monotonic_s):
-            desk.assignment.join(seat.consumer, now.monotonic_s, seat.session_timeout_s)
-            self._revoke(desk)
+        active = self._active_of(member)
+        if active.assignment is not None and not active.assignment.heartbeat(member.consumer, now.monotonic_s):
+            active.assignment.join(member.consumer, now.monotonic_s, member.session_timeout_s)
+            self._revoke(active)
             self.time_changed()
 
     # Handing out and taking back.
 
     def fetch(
-        self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment, partition: int | None = None
+        self,
+        member: GroupMember,
+        max_messages: int,
+        visibility_s: float | None,
+        now: Moment,
+        partition: int | None = None,
     ) -> list[Pick]:
         """Lease what is ready for a consumer, in all of its partitions or in one."""
         self.tick(now)
-        return self._fetch(seat, max_messages, visibility_s, now, partition)
+        return self._fetch(member, max_messages, visibility_s, now, partition)
 
     def _fetch(
-        self, seat: Seat, max_messages: int, visibility_s: float | None, now: Moment, partition: int | None = None
+        self,
+        member: GroupMember,
+        max_messages: int,
+        visibility_s: float | None,
+        now: Moment,
+        partition: int | None = None,
     ) -> list[Pick]:
-        desk = self._desk_of(seat)
-        group = desk.group
+        active = self._active_of(member)
+        group = active.group
         owned = None if partition is None else {partition}
-        if desk.assignment is not None:
-            self.heartbeat(seat, now)
-            mine = desk.assignment.owned(seat.consumer)
+        if active.assignment is not None:
+            self.heartbeat(member, now)
+            mine = active.assignment.owned(member.consumer)
             owned = mine if owned is None else mine & owned
-        room = min(max_messages, seat.max_in_flight - group.leases.in_flight[seat.consumer])
+        room = min(max_messages, member.max_in_flight - group.leases.in_flight[member.consumer])
         if room <= 0:
             return []
-        picks, events = group.fetch(now, seat.consumer, room, visibility_s or seat.visibility_s, owned)
+        picks, events = group.fetch(now, member.consumer, room, visibility_s or member.visibility_s, owned)
         if picks:
             self._log(self.topic, events)
             self.next_s = min(self.next_s, picks[0].lease.deadline_s)
             self._arm(self)
         return picks
 
-    def ack_one(self, seat: Seat, lease: Lease, offset: int, now: Moment) -> bool:
+    def ack_one(self, member: GroupMember, lease: Lease, offset: int, now: Moment) -> bool:
         """Ack one message; whether it was held, or had been acked under this lease."""
         self.tick(now)
-        desk = self._desk_of(seat)
-        if not desk.group.leases.is_of(lease, seat.consumer):
+        active = self._active_of(member)
+        if not active.group.leases.is_of(lease, member.consumer):
             return False
-        event = desk.group.ack_one(now, lease, offset)
+        event = active.group.ack_one(now, lease, offset)
         if event is not None:
             self._log(self.topic, [(lease.partition, event)])
-        if desk.assignment is not None:
-            self.heartbeat(seat, now)
-            self._revoke(desk)
+        if active.assignment is not None:
+            self.heartbeat(member, now)
+            self._revoke(active)
         return event is not None or (lease.settled is not None and offset in lease.settled)
 
-    def find_lease(self, seat: Seat, lease_id: int, partition: int, offsets: Offsets) -> Lease | None:
+    def find_lease(self, member: GroupMember, lease_id: int, partition: int, offsets: Offsets) -> Lease | None:
         """A lease of a consumer's group by its id, as far as it concerns these offsets."""
-        desk = self.desks.get(seat.group)
-        return None if desk is None else desk.group.find_lease(lease_id, partition, seat.consumer, offsets)
+        active = self.active_groups.get(member.group)
+        return None if active is None else active.group.find_lease(lease_id, partition, member.consumer, offsets)
 
     def settle(
         self,
-        seat: Seat,
+        member: GroupMember,
         leases: Iterable[tuple[Lease, Offsets]],
         now: Moment,
         act: Callable[[Group, Lease, Offsets, Outcome], None],
     ) -> list[tuple[int, Offsets]]:
         """Do something to leased messages; which of them are not leased (any more), by partition."""
         self.tick(now)
-        desk = self._desk_of(seat)
-        if desk.assignment is not None:
-            self.heartbeat(seat, now)
+        active = self._active_of(member)
+        if active.assignment is not None:
+            self.heartbeat(member, now)
         refused: list[tuple[int, Offsets]] = []
         whole = Outcome()
         for lease, offsets in leases:
             outcome = Outcome()
-            if desk.group.leases.is_of(lease, seat.consumer):
-                act(desk.group, lease, offsets, outcome)
+            if active.group.leases.is_of(lease, member.consumer):
+                act(active.group, lease, offsets, outcome)
             else:
                 outcome.refused = offsets
             whole.events += outcome.events
             whole.dying += outcome.dying
             if outcome.refused:
                 refused.append((lease.partition, outcome.refused))
-        self._do(desk, whole)
+        self._do(active, whole)
         return refused
 
-    def _do(self, desk: GroupDesk, outcome: Outcome) -> None:
+    def _do(self, active: ActiveGroup, outcome: Outcome) -> None:
         if outcome.events:
             self._log(self.topic, outcome.events)
         for dying in outcome.dying:
-            self._bury(self, desk.group, dying)
-        if desk.assignment is not None:
-            self._revoke(desk)
+            self._bury(self, active.group, dying)
+        if active.assignment is not None:
+            self._revoke(active)
 
-    def check_mortal(self) -> None:
+    def check_dead_letters_allowed(self) -> None:
         """Raise if messages of this topic cannot be dead-lettered."""
         if self.topic.name.endswith(DEAD_LETTERS):
             raise InvalidArgument(
@@ -225,66 +237,66 @@ class TopicDelivery:
             return
         for number, index in enumerate(self.indexes):
             due, ended = index.fall_due(now.wall_us), index.lapse(now.wall_us)
-            for desk in self.desks.values():
+            for active in self.active_groups.values():
                 if due:
-                    desk.group.claims[number].show(due)
-                    desk.group.wake(number)
+                    active.group.claims[number].show(due)
+                    active.group.wake(number)
                 if ended:
-                    desk.group.claims[number].lapse(ended)
-        for desk in self.desks.values():
-            self._do(desk, desk.group.tick(now))
-            if desk.assignment is not None:
-                self._end_sessions(desk, now)
+                    active.group.claims[number].lapse(ended)
+        for active in self.active_groups.values():
+            self._do(active, active.group.tick(now))
+            if active.assignment is not None:
+                self._end_sessions(active, now)
         self.time_changed()
 
     def time_changed(self) -> None:
-        """Find out anew when time will change something."""
-        times = [index.next_time_us() for index in self.indexes]
-        times += [desk.group.next_time_us() for desk in self.desks.values()]
-        if any(claims.lapsing for desk in self.desks.values() for claims in desk.group.claims):
+        """Recompute the next wake-up times."""
+        used = self.active_groups.values()
+        times = [index.next_time_us() for index in self.indexes] + [active.group.next_time_us() for active in used]
+        if any(claims.lapsing for active in used for claims in active.group.claims):
             times.append(0)
         self.next_us = min((time_us for time_us in times if time_us is not None), default=_FOREVER_US)
-        deadlines = [desk.group.leases.next_deadline_s() for desk in self.desks.values()]
-        deadlines += [desk.assignment.next_expiry_s() for desk in self.desks.values() if desk.assignment is not None]
-        deadlines += [desk.group.allowed_from_s for desk in self.desks.values() if desk.waiters and desk.group.held_up]
+        deadlines = [active.group.leases.next_deadline_s() for active in used]
+        deadlines += [active.assignment.next_expiry_s() for active in used if active.assignment is not None]
+        deadlines += [active.group.allowed_from_s for active in used if active.waiters and active.group.held_up]
         self.next_s = min((time_s for time_s in deadlines if time_s is not None), default=_FOREVER_S)
         self._arm(self)
 
-    def _end_sessions(self, desk: GroupDesk, now: Moment) -> None:
-        assert desk.assignment is not None
-        for waiter in desk.waiters:
-            for seat in waiter.seats_in(self):
-                desk.assignment.heartbeat(seat.consumer, now.monotonic_s)  # it is here, and waits
-        for consumer, _ in desk.assignment.expire(now.monotonic_s):
-            self._do(desk, desk.group.end_leases(now, consumer, EventKind.EXPIRED, "the consumer was not heard of"))
-            self._wake_all(desk)
-        self._revoke(desk)
+    def _end_sessions(self, active: ActiveGroup, now: Moment) -> None:
+        assert active.assignment is not None
+        for waiter in active.waiters:
+            for member in waiter.members_in(self):
+                active.assignment.heartbeat(member.consumer, now.monotonic_s)  # it is here, and waits
+        for consumer, _ in active.assignment.expire(now.monotonic_s):
+            self._do(active, active.group.end_leases(now, consumer, EventKind.EXPIRED, "the consumer was not heard of"))
+            self._wake_all(active)
+        self._revoke(active)
 
-    def _revoke(self, desk: GroupDesk) -> None:
+    def _revoke(self, active: ActiveGroup) -> None:
         """Move what nobody is working on any more to its new owner."""
-        assert desk.assignment is not None
-        for consumer in desk.seats:
-            for partition in sorted(desk.assignment.revoking(consumer)):
-                if not desk.group.leases.held_by(consumer, partition):
-                    desk.assignment.revoked(consumer, partition)
-                    desk.group.wake(partition)
+        assert active.assignment is not None
+        for consumer in active.members:
+            for partition in sorted(active.assignment.revoking(consumer)):
+                if not active.group.leases.held_by(consumer, partition):
+                    active.assignment.revoked(consumer, partition)
+                    active.group.wake(partition)
 
-    def _wake_all(self, desk: GroupDesk) -> None:
+    def _wake_all(self, active: ActiveGroup) -> None:
         for partition in range(len(self.indexes)):
-            desk.group.wake(partition)
+            active.group.wake(partition)
 
     # What became of what was gathered.
 
     def published(self, log: Log, base: int, batch: Batch, time_us: int, size_bytes: int) -> None:
         """New messages are in the index."""
-        for desk in self.desks.values():
-            desk.group.wake(log.partition)
-            if desk.waiters:
+        for active in self.active_groups.values():
+            active.group.wake(log.partition)
+            if active.waiters:
                 self._changed(self)
         if batch.deliver_at is not None or batch.expires_at is not None:
             self.next_us = 0
             self._changed(self)
-        if any(desk.group.is_near(log.partition, base) for desk in self.desks.values()):
+        if any(active.group.is_near(log.partition, base) for active in self.active_groups.values()):
             rows = Rows(range(base, base + len(batch)), [time_us] * len(batch), batch)
             self._contents.keep(log, rows, size_bytes)
 
@@ -294,14 +306,14 @@ class TopicDelivery:
             return
         self._changed(self)
         if event.group is not None:
-            desk = self.desks.get(event.group)
-            if desk is None:
+            active = self.active_groups.get(event.group)
+            if active is None:
                 return
             if event.kind == EventKind.FORGOTTEN:
-                del self.desks[event.group]
+                del self.active_groups[event.group]
                 return
-            desk.group.committed(partition, event, now_us)
-            if event.due_us or desk.group.claims[partition].lapsing:
+            active.group.committed(partition, event, now_us)
+            if event.due_us or active.group.claims[partition].lapsing:
                 self.next_us = 0
             return
         offsets = offsets_of(event)
@@ -312,9 +324,9 @@ class TopicDelivery:
             self.next_us = 0
         elif event.kind in _WITHDRAWN or event.kind in _GONE:
             index.uncover(offsets)
-            for desk in self.desks.values():
-                if not (event.kind == EventKind.ARCHIVED and desk.group.settings.archived):
-                    desk.group.withdraw(partition, offsets)
+            for active in self.active_groups.values():
+                if not (event.kind == EventKind.ARCHIVED and active.group.settings.archived):
+                    active.group.withdraw(partition, offsets)
         if event.kind in _GONE and not (event.kind == EventKind.ARCHIVED and self.archived):
             index.forget(offsets)  # last: the keys of what goes were still needed
 
@@ -322,36 +334,36 @@ class TopicDelivery:
         """An event was not written: undo what was done for it."""
         self._changed(self)
         if event.group is not None:
-            desk = self.desks.get(event.group)
-            if desk is not None:
-                desk.deleting = desk.deleting and event.kind != EventKind.FORGOTTEN
-                desk.group.refused(partition, event)
+            active = self.active_groups.get(event.group)
+            if active is not None:
+                active.deleting = active.deleting and event.kind != EventKind.FORGOTTEN
+                active.group.refused(partition, event)
         elif event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED):
             for offset in offsets_of(event):
                 self.indexes[partition].delay_again(offset, int(event.detail or 0))
         self.next_us = 0
 
-    def wait(self, seat: Seat, waiter: Waiter) -> None:
+    def wait(self, member: GroupMember, waiter: Waiter) -> None:
         """Have a waiter served."""
-        desk = self.desks[seat.group]
-        desk.waiters.append(waiter)
-        if desk.group.settings.rate is not None:
+        active = self.active_groups[member.group]
+        active.waiters.append(waiter)
+        if active.group.settings.rate is not None:
             self.time_changed()
 
-    def stop_waiting(self, seat: Seat, waiter: Waiter) -> None:
+    def stop_waiting(self, member: GroupMember, waiter: Waiter) -> None:
         """It waits no longer."""
-        desk = self.desks.get(seat.group)
-        if desk is not None and waiter in desk.waiters:
-            desk.waiters.remove(waiter)
+        active = self.active_groups.get(member.group)
+        if active is not None and waiter in active.waiters:
+            active.waiters.remove(waiter)
 
     def serve(self, now: Moment) -> None:
         """Give those who wait what is ready for them."""
         if self.next_us == 0:
             self.tick(now)
-        for desk in list(self.desks.values()):
-            waiters = desk.waiters
+        for active in list(self.active_groups.values()):
+            waiters = active.waiters
             for _ in range(len(waiters)):
-                if desk.group.idle:
+                if active.group.idle:
                     break
                 waiter = waiters.popleft()
                 if waiter.done:
@@ -367,22 +379,22 @@ class TopicDelivery:
                     waiters.append(waiter)
 
     def _fetch_for(self, waiter: Waiter, now: Moment) -> list[Pick]:
-        for seat in waiter.seats_in(self):
-            picks = self._fetch(seat, waiter.max_messages, waiter.visibility_s, now)
+        for member in waiter.members_in(self):
+            picks = self._fetch(member, waiter.max_messages, waiter.visibility_s, now)
             if picks:
                 return picks
         return []
 
     def close(self) -> None:
         """The topic is gone, or the broker is being closed: nobody waits any longer."""
-        for desk in self.desks.values():
-            for waiter in desk.waiters:
+        for active in self.active_groups.values():
+            for waiter in active.waiters:
                 waiter.served(self, [])
 
-    def _desk_of(self, seat: Seat) -> GroupDesk:
-        desk = self.desks.get(seat.group)
+    def _active_of(self, member: GroupMember) -> ActiveGroup:
+        active = self.active_groups.get(member.group)
         if self.topic.deleting:
             raise TopicNotFound(f"the topic {self.topic.name!r} was deleted")
-        if desk is None or desk.seats.get(seat.consumer) is not seat:
-            raise LeaseLost(f"the consumer {seat.consumer!r} is closed: what it held was given back")
-        return desk
+        if active is None or active.members.get(member.consumer) is not member:
+            raise LeaseLost(f"the consumer {member.consumer!r} is closed: what it held was given back")
+        return active

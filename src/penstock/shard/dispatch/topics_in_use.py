@@ -9,11 +9,11 @@ from penstock.log.effects import EventRefused, Happened, Published, TopicChanged
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Partition, Topic
 from penstock.shard.core import Core
-from penstock.shard.dispatch.group_desk import GroupDesk
+from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topic_delivery import TopicDelivery
 from penstock.shard.reading.indexing import Indexed, index_columns
 
-_NONE: Mapping[str, GroupDesk] = {}
+_NONE: Mapping[str, ActiveGroup] = {}
 
 
 class NewColumns:
@@ -44,11 +44,11 @@ class TopicsInUse:
         """The delivery of a topic, if somebody consumes it."""
         return self._deliveries.get(topic.id)
 
-    def groups(self, topic: Topic) -> Mapping[str, GroupDesk]:
+    def groups(self, topic: Topic) -> Mapping[str, ActiveGroup]:
         """The groups of a topic that are in use."""
         assert self._core.lock.held
         delivery = self._deliveries.get(topic.id)
-        return _NONE if delivery is None else delivery.desks
+        return _NONE if delivery is None else delivery.active_groups
 
     def all(self) -> list[TopicDelivery]:
         """The deliveries of all topics, in the order of their use."""

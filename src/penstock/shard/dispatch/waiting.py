@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.shard.state_lock import StateLock
 
 
-class Seat:
+class GroupMember:
     """The place of a consumer in a group: what it asked for."""
 
     __slots__ = ("consumer", "group", "max_in_flight", "mode", "session_timeout_s", "visibility_s")
@@ -44,7 +44,7 @@ class Seat:
         self.max_in_flight, self.visibility_s, self.session_timeout_s = max_in_flight, visibility_s, session_timeout_s
 
 
-Seats = list[tuple["TopicDelivery", Seat]]
+Members = list[tuple["TopicDelivery", GroupMember]]
 Fetched = list[tuple["TopicDelivery", list["Pick"]]]
 """What was leased, topic by topic."""
 
@@ -52,7 +52,7 @@ Fetched = list[tuple["TopicDelivery", list["Pick"]]]
 class Receiver(Protocol):
     """The consumer that a waiter receives for."""
 
-    seats: Seats
+    members: Members
     closed: bool
 
     def fetch(self, max_messages: int, visibility_s: float | None) -> Fetched:
@@ -113,21 +113,21 @@ class Waiter:
 
     def _start(self) -> None:
         self._is_waiting, self.done = True, False
-        for delivery, seat in self._consumer.seats:
-            delivery.wait(seat, self)
+        for delivery, member in self._consumer.members:
+            delivery.wait(member, self)
 
     def _stop(self) -> Fetched | None:
         self._is_waiting, self.done = False, True
-        for delivery, seat in self._consumer.seats:
-            delivery.stop_waiting(seat, self)
+        for delivery, member in self._consumer.members:
+            delivery.stop_waiting(member, self)
         served, self._served = self._served, None
         return served
 
     # For whoever makes something ready.
 
-    def seats_in(self, topic: TopicDelivery) -> list[Seat]:
-        """Its seats in a topic."""
-        return [seat for delivery, seat in self._consumer.seats if delivery is topic]
+    def members_in(self, topic: TopicDelivery) -> list[GroupMember]:
+        """Itself, as a member of groups of a topic."""
+        return [member for delivery, member in self._consumer.members if delivery is topic]
 
     def served(self, topic: TopicDelivery, picks: list[Pick]) -> None:
         """It has its messages (or, without any, must look for itself); whoever comes first serves it."""

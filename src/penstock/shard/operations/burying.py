@@ -78,8 +78,8 @@ def _bury(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying) -> 
         first = dying._replace(offsets=some)
         letters = _letters(shard, topic, group, first, found, now_us) if found else None
         with shard.lock:
-            desk = delivery.desks.get(group.name)
-            if not shard.dispatcher.in_use.is_current(delivery) or desk is None or desk.group is not group:
+            active = delivery.active_groups.get(group.name)
+            if not shard.dispatcher.in_use.is_current(delivery) or active is None or active.group is not group:
                 return dying.offsets  # there is nobody any more whom it could concern
             if group.is_void(dying):
                 return dying.offsets  # the group was moved: they are not dying any more

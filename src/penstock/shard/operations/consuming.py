@@ -21,7 +21,7 @@ from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration, Time, due_time_us, parse_duration
 from penstock.segments.window import Rows
 from penstock.shard.dispatch.topic_delivery import TopicDelivery
-from penstock.shard.dispatch.waiting import Fetched, Seat, Seats, Waiter
+from penstock.shard.dispatch.waiting import Fetched, GroupMember, Members, Waiter
 from penstock.shard.operations.burying import bury
 from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen, leased_of, offsets_by_lease
 from penstock.shard.reading.contents import Unreadable
@@ -35,7 +35,7 @@ Message = TypeVar("Message", bound=Delivered)
 
 
 class Consuming(Generic[Message]):
-    """One consumer: its seats in the groups of its topics, and what it may do there."""
+    """One consumer: a member of a group in each of its topics, and what it may do there."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class Consuming(Generic[Message]):
         self.max_in_flight = whole(1, 1_000_000)(max_in_flight)
         visibility_s = None if visibility_timeout is None else duration(0.001)(visibility_timeout)
         session_s = duration(0.001)(session_timeout)
-        self.seats: Seats = []
-        self._by_topic: dict[str, tuple[TopicDelivery, Seat]] = {}
+        self.members: Members = []
+        self._by_topic: dict[str, tuple[TopicDelivery, GroupMember]] = {}
         self.closed = False
         try:
             for topic in names:
                 delivery = self._dispatcher.open_group(topic, group, start)
-                seat = Seat(self.name, group, mode, self.max_in_flight, visibility_s, session_s)
+                member = GroupMember(self.name, group, mode, self.max_in_flight, visibility_s, session_s)
                 with shard.lock:
-                    delivery.join(seat, self._dispatcher.now())
-                self.seats.append((delivery, seat))
-                self._by_topic[topic] = (delivery, seat)
+                    delivery.join(member, self._dispatcher.now())
+                self.members.append((delivery, member))
+                self._by_topic[topic] = (delivery, member)
         except BaseException:
             self.close()
             raise
@@ -86,7 +86,7 @@ class Consuming(Generic[Message]):
         """Lease what is ready, in all partitions or in one, of as many topics as it takes."""
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
-        return self._dispatcher.fetch(self.seats, max_messages, visibility_s, partition)
+        return self._dispatcher.fetch(self.members, max_messages, visibility_s, partition)
 
     def fetch_now(self, max_messages: int, visibility_s: float | None, partition: int | None = None) -> Fetched:
         """As `fetch`, for whoever does not hold the state lock: most find something, and need no waiter."""
@@ -195,7 +195,7 @@ class Consuming(Generic[Message]):
 
     def ahead(self, window: int) -> int:
         """How many of `window` messages to hold ready: one while there are lanes, which must not be overtaken."""
-        lanes = max((len(index.lanes) for delivery, _ in self.seats for index in delivery.indexes), default=1)
+        lanes = max((len(index.lanes) for delivery, _ in self.members for index in delivery.indexes), default=1)
         return min(self.max_in_flight, window if lanes <= 1 else min(window, 1))
 
     def hold_unseen(self, messages: list[Message]) -> None:
@@ -208,13 +208,13 @@ class Consuming(Generic[Message]):
         now_s = self._shard.clock.monotonic_s()
         with self._shard.lock:
             for topic, leases in leased.by_topic.items():
-                delivery, seat = self._by_topic[topic]
-                desk = delivery.desks.get(seat.group)
+                delivery, member = self._by_topic[topic]
+                active = delivery.active_groups.get(member.group)
                 for lease, offsets in leases:
                     if lease.unseen is not None:
                         lease.unseen -= offsets
-                    if desk is not None and lease.deadline_s - now_s < 0.9 * lease.visibility_s:
-                        desk.group.leases.extend(lease, offsets, now_s + lease.visibility_s)
+                    if active is not None and lease.deadline_s - now_s < 0.9 * lease.visibility_s:
+                        active.group.leases.extend(lease, offsets, now_s + lease.visibility_s)
 
     # Settling.
 
@@ -256,7 +256,7 @@ class Consuming(Generic[Message]):
         leased = leased_of(messages)
         for topic in leased.by_topic:
             if topic in self._by_topic:
-                self._by_topic[topic][0].check_mortal()
+                self._by_topic[topic][0].check_dead_letters_allowed()
         return self._settle(
             leased, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome), buries=True
         )
@@ -279,25 +279,29 @@ class Consuming(Generic[Message]):
     def in_flight(self) -> int:
         """How many messages it holds."""
         with self._shard.lock:
-            desks = ((delivery.desks.get(seat.group), seat.consumer) for delivery, seat in self.seats)
-            return sum(desk.group.leases.in_flight[consumer] for desk, consumer in desks if desk is not None)
+            active_groups = (
+                (delivery.active_groups.get(member.group), member.consumer) for delivery, member in self.members
+            )
+            return sum(
+                active.group.leases.in_flight[consumer] for active, consumer in active_groups if active is not None
+            )
 
     def assignment(self) -> dict[str, list[int]]:
         """The partitions of each topic that it gets messages from: all, where consumers share the work."""
         found: dict[str, list[int]] = {}
         with self._shard.lock:
-            for delivery, seat in self.seats:
-                desk = delivery.desks.get(seat.group)
-                assigned = None if desk is None else desk.assignment
-                owned = range(len(delivery.indexes)) if assigned is None else assigned.owned(seat.consumer)
+            for delivery, member in self.members:
+                active = delivery.active_groups.get(member.group)
+                assigned = None if active is None else active.assignment
+                owned = range(len(delivery.indexes)) if assigned is None else assigned.owned(member.consumer)
                 found[delivery.topic.name] = sorted(owned)
         return found
 
     def heartbeat(self) -> None:
         """It is alive."""
         with self._shard.lock:
-            for delivery, seat in self.seats:
-                delivery.heartbeat(seat, self._dispatcher.now())
+            for delivery, member in self.members:
+                delivery.heartbeat(member, self._dispatcher.now())
 
     def ack_one(self, message: Delivered) -> tuple[Commit | None, LeaseLost | None]:
         """It is done: as `ack`, with nothing made that one message does not need."""
@@ -334,17 +338,17 @@ class Consuming(Generic[Message]):
         return commit, LeaseLost.of(lost, leased.count) if lost else None
 
     def settle_leases(
-        self, delivery: TopicDelivery, seat: Seat, leases: list[tuple[Lease, Offsets]], act: Act
+        self, delivery: TopicDelivery, member: GroupMember, leases: list[tuple[Lease, Offsets]], act: Act
     ) -> list[tuple[int, Offsets]]:
         """Do something to leased messages of a topic; those that are not leased by this consumer."""
         with self._shard.lock:
             self._dispatcher.check_open()
-            return delivery.settle(seat, leases, self._dispatcher.now(), act)
+            return delivery.settle(member, leases, self._dispatcher.now(), act)
 
     @property
     def is_void(self) -> bool:
         """Whether it cannot get messages any more, for a topic of it was deleted."""
-        return not all(self._dispatcher.in_use.is_current(delivery) for delivery, _ in self.seats)
+        return not all(self._dispatcher.in_use.is_current(delivery) for delivery, _ in self.members)
 
     def close(self) -> Commit | None:
         """Give back what is held, and leave."""
@@ -353,9 +357,9 @@ class Consuming(Generic[Message]):
             return None
         with self._shard.lock:
             if self._shard.journal.frozen is None and not self._shard.closed:
-                for delivery, seat in self.seats:
+                for delivery, member in self.members:
                     if self._dispatcher.in_use.is_current(delivery):
-                        delivery.leave(seat, self._dispatcher.now())
+                        delivery.leave(member, self._dispatcher.now())
             return self._shard.journal.latest_commit()
 
 

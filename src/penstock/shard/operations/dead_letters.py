@@ -322,8 +322,8 @@ def _home(shard: Shard, letter: DeadLetter) -> tuple[Topic | None, bool]:
     progress = None if partition.state is None else partition.state.groups.get(letter.group)
     if progress is None or not is_kept(partition.messages, letter.origin.offset):
         return None, True
-    desk = shard.dispatcher.in_use.groups(topic).get(letter.group)
-    if desk is not None and desk.group.claims[letter.origin.partition].paused:
+    active = shard.dispatcher.in_use.groups(topic).get(letter.group)
+    if active is not None and active.group.claims[letter.origin.partition].paused:
         raise GroupInUse(f"the group {letter.group!r} of {topic.name} is being moved: redrive again when it is done")
     return topic, letter.origin.offset in progress.dead
 

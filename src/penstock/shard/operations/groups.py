@@ -19,7 +19,7 @@ from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.routing import check_partition
 
 if TYPE_CHECKING:
-    from penstock.shard.dispatch.group_desk import GroupDesk
+    from penstock.shard.dispatch.active_group import ActiveGroup
     from penstock.shard.shard import Shard
 
 
@@ -41,9 +41,9 @@ def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
         delivery = shard.dispatcher.find_group(topic_name, name)
         with shard.lock:
             delivery.tick(shard.dispatcher.now())
-            topic, desk = delivery.topic, delivery.desk(name)
-            standing = standing_of(topic, name, desk)
-            info = group_info(topic, name, standing, desk)
+            topic, active = delivery.topic, delivery.active(name)
+            standing = standing_of(topic, name, active)
+            info = group_info(topic, name, standing, active)
     return replace(info, oldest_unacked_s=_oldest_age_s(shard, topic, standing))
 
 
@@ -140,13 +140,13 @@ def group_names(topic: Topic) -> set[str]:
     return {name for partition in topic.partitions if partition.state is not None for name in partition.state.groups}
 
 
-def standing_of(topic: Topic, name: str, desk: GroupDesk | None) -> Standing:
-    """How far a group is in all partitions of a topic that know it, in use (at a desk) or not."""
+def standing_of(topic: Topic, name: str, active: ActiveGroup | None) -> Standing:
+    """How far a group is in all partitions of a topic that know it, active or not."""
     standing, positions, lags = Standing(), [], []
     for number, partition in enumerate(topic.partitions):
         progress = None if partition.state is None else partition.state.groups.get(name)
         if progress is not None:
-            claims = None if desk is None else desk.group.claims[number]
+            claims = None if active is None else active.group.claims[number]
             positions.append(progress.floor)
             lags.append(standing.add(partition.messages.committed_end, progress, claims))
     standing.positions, standing.lags = tuple(positions), tuple(lags)
@@ -154,7 +154,7 @@ def standing_of(topic: Topic, name: str, desk: GroupDesk | None) -> Standing:
 
 
 def group_info(
-    topic: Topic, name: str, standing: Standing, desk: GroupDesk | None, oldest_unacked_s: float | None = None
+    topic: Topic, name: str, standing: Standing, active: ActiveGroup | None, oldest_unacked_s: float | None = None
 ) -> GroupInfo:
     """A group as people see it; where it is not indexed, `ready` has what is delayed too."""
     return GroupInfo(
@@ -174,22 +174,22 @@ def group_info(
         lag=standing.lag,
         oldest_unacked_s=oldest_unacked_s,
         positions=standing.positions,
-        members=() if desk is None else members_of(desk),
+        members=() if active is None else members_of(active),
         kind=standing.kind,
     )
 
 
-def members_of(desk: GroupDesk) -> tuple[MemberInfo, ...]:
+def members_of(active: ActiveGroup) -> tuple[MemberInfo, ...]:
     """The consumers of a group that is in use."""
-    in_flight, assignment = desk.group.leases.in_flight, desk.assignment
+    in_flight, assignment = active.group.leases.in_flight, active.assignment
     return tuple(
         MemberInfo(
-            seat.consumer,
-            seat.mode,
-            in_flight[seat.consumer],
-            () if assignment is None else tuple(sorted(assignment.owned(seat.consumer))),
+            member.consumer,
+            member.mode,
+            in_flight[member.consumer],
+            () if assignment is None else tuple(sorted(assignment.owned(member.consumer))),
         )
-        for seat in desk.seats.values()
+        for member in active.members.values()
     )
 
 

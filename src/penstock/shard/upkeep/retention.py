@@ -165,8 +165,12 @@ def _is_protected(topic: Topic, in_use: TopicsInUse, log: Log, segment: SegmentI
     inside = from_range(segment.base, segment.end)
     if state is not None and any(offset in inside and due_us > now_us for offset, due_us in state.moved.items()):
         return True
-    desks = in_use.groups(topic).values()
-    if any(lease.messages & inside for desk in desks for lease in desk.group.leases.held_by(partition=log.partition)):
+    active_groups = in_use.groups(topic).values()
+    if any(
+        lease.messages & inside
+        for active in active_groups
+        for lease in active.group.leases.held_by(partition=log.partition)
+    ):
         return True
     if not topic.config.protect_unacked:
         return False
