@@ -75,6 +75,11 @@ def test_no_file_is_longer_than_400_lines() -> None:
     assert {str(path.relative_to(ROOT)): lines for path, lines in lengths.items() if lines > LINES_MAX} == {}
 
 
+def test_the_state_lock_is_asserted_and_not_only_mentioned() -> None:
+    said = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if "under the state lock" in path.read_text()]
+    assert said == [], "write `assert lock.held` instead, or say nothing where the caller is the one who asserts it"
+
+
 # Private names.
 
 

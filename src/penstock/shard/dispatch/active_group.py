@@ -1,4 +1,4 @@
-"""A group in use, as the delivery of its topic holds it; under the state lock."""
+"""A group in use, as the delivery of its topic holds it."""
 
 from __future__ import annotations
 
