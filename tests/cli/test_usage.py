@@ -60,7 +60,8 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 result = CliRunner().invoke(app, ["--help"])
 assert result.exit_code == 0 and "redrive" in result.output, result
-print([name for name in sys.modules if name.startswith(("penstock.broker", "penstock.client", "penstock.cli."))])
+ours = ("penstock.embedded", "penstock.shard", "penstock.client", "penstock.cli.")
+print([name for name in sys.modules if name.startswith(ours)])
 print([name for name in ("pyarrow", "numpy", "asyncio", "msgspec", "yaml") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
