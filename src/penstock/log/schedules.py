@@ -6,7 +6,6 @@ import logging
 
 import msgspec
 
-from penstock.delivery.cron import Cron
 from penstock.delivery.offsets import Offsets
 from penstock.model.config import GIB, BrokerConfig
 from penstock.model.errors import InvalidArgument, PenstockError
@@ -63,6 +62,8 @@ def _check(schedule: Schedule) -> Schedule:
     """The schedule itself, if it could have been made by the broker."""
     check_group_name(schedule.name, "schedule")
     check_open_topic(schedule.topic)
+    from penstock.delivery.cron import Cron  # who reads a directory in Spark has no library for it, and no schedules
+
     Cron.parse(schedule.cron, schedule.zone)
     for time_us in (schedule.next_us, schedule.life_us):
         if not 0 <= time_us <= TIME_US_MAX:
