@@ -75,7 +75,7 @@ class Rows(msgspec.Struct, array_like=True, gc=False):
     visibility_s: float = 0.0
     """How long the lease lasts from when it was taken."""
     again: dict[int, tuple[int, int]] = {}
-    """Dispatcher (this one too) and failures, by offset, of what was delivered before."""
+    """Deliveries (this one too) and failures, by offset, of what was delivered before."""
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):

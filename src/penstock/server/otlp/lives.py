@@ -76,7 +76,7 @@ class Lives:
         self._open: dict[_Place, Span] = {}
         self._last_page: _Page | None = None
         self.lost = 0
-        """Dispatcher of which the end was not seen."""
+        """Deliveries of which the end was not seen."""
 
     # Publications.
 
@@ -100,7 +100,7 @@ class Lives:
                         )
                 yield spans
 
-    # Dispatcher.
+    # Deliveries.
 
     def happened(self, log: Log, start: int, end: int) -> Iterator[list[Span]]:
         """The spans that events from `start` to before `end` bring to their end."""

@@ -28,7 +28,7 @@ class NewColumns:
 
 
 class TopicsInUse:
-    """Dispatcher by topic, and indexes by log."""
+    """Deliveries by topic, and indexes by log."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
