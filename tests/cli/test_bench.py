@@ -30,12 +30,13 @@ from penstock.bench.place import Place, Target
 from penstock.bench.publishing import Publishing, publish
 from penstock.bench.requests import Requests, StampedRequests, encode, stamp_of
 from penstock.bench.sending import Extent, Sender
-from penstock.client import AsyncClient
+from penstock.client import AsyncClient, Client
 from penstock.model.batch import decode_payload
 from penstock.protocol.frames import REPLY, Command, FrameReader, frame
 from penstock.protocol.publishing import decode_publish
 from tests.cli.harness import PENSTOCK, on_server
 from tests.cli.harness import Command as CommandLine
+from tests.patience import until
 
 PERCENTS = (50, 90, 99, 99.9, 100)
 TINY = {
@@ -230,9 +231,16 @@ def test_a_server_that_ends_in_the_middle_fails_the_run(here: Place) -> None:
         here.measure(run)
 
 
+def kill_once_published(own: OwnServer) -> None:
+    """Kill a server as soon as it has messages."""
+    with Client(own.address) as client:
+        until(lambda: any(part.end_offset for topic in client.topics() for part in topic.partitions))
+    own.process.kill()
+
+
 def test_a_server_that_goes_away_is_told_in_one_line(bench: CommandLine, tmp_path: Path) -> None:
     with OwnServer(tmp_path / "data") as own:
-        ending = threading.Timer(1.0, own.process.kill)
+        ending = threading.Thread(target=kill_once_published, args=(own,))
         ending.start()
         told = bench.refused("bench", "publish", "--seconds", 60, "--server", own.address)
         ending.join()
