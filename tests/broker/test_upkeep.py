@@ -22,6 +22,7 @@ from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.shard.upkeep.tidying import tidy
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.folding import assert_folded
 
 ShardOn = Callable[..., Shard]
 
@@ -332,3 +333,16 @@ def test_only_something_old_in_the_file_being_written_seals_it_for_age(shard_on:
 def test_R1_a_limit_on_the_journal_that_could_never_be_met_is_refused(tmp_path: Path) -> None:
     with pytest.raises(penstock.InvalidArgument, match=r"max_unsettled_bytes \(1 MiB\) is less than .* 640 MiB"):
         penstock.open(tmp_path, max_unsettled_bytes="1MiB")
+
+
+def test_R1_deleted_topics_are_remembered_until_a_checkpoint_has_them(shard_on: ShardOn) -> None:
+    storage = MemoryStorage()
+    shard = shard_on(storage)
+    for number in range(20):
+        publish(shard, b"x", f"gone-{number}")
+        shard.journal.wait(shard.delete_topic(f"gone-{number}"))
+    assert len(shard.state.deleted) == 20
+    shard.checkpoint()
+    assert shard.state.deleted == set()
+    publish(shard, b"kept", "new")
+    assert_folded(shard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.delivery.offsets import Offsets
-from penstock.log.records import Messages, StagedRecord
+from penstock.log.records import Messages
 from penstock.log.topics import Partition, Topic
 from penstock.model.events import Event
 
@@ -58,12 +58,6 @@ class SchedulesRefused(NamedTuple):
     """A change of schedules could not be written, nor any that came after it."""
 
 
-class StepPublished(NamedTuple):
-    """A staged publish is one step further."""
-
-    step: StagedRecord
-
-
 class EventRefused(NamedTuple):
     """An event could not be written: what was done for it in advance is to be undone."""
 
@@ -80,6 +74,5 @@ Effect = (
     | SchedulesWritten
     | SchedulesWithdrawn
     | SchedulesRefused
-    | StepPublished
     | EventRefused
 )

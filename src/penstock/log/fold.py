@@ -25,7 +25,6 @@ from penstock.log.effects import (
     Published,
     SchedulesWithdrawn,
     SchedulesWritten,
-    StepPublished,
     TopicChanged,
     TopicDeleted,
 )
@@ -297,6 +296,12 @@ def hand_over_files(state: State) -> list[str]:
     return files
 
 
+def topics_noted(state: State) -> None:
+    """A checkpoint has all topics: what was deleted before need not be remembered (R1)."""
+    state.first_new_id = state.catalog.next_id
+    state.deleted.clear()
+
+
 def journal_file_removed(state: State, sequence: int) -> None:
     """A file of the journal, of which nothing was needed, is not there any more."""
     state.usage.forget(sequence)
@@ -312,7 +317,7 @@ def _staged(state: State, record: StagedStep, place: Place) -> Sequence[Effect]:
     state.staged.pop(step.producer, None)
     state.staged[step.producer] = step
     _forget_staged(state)
-    return (StepPublished(step),)
+    return _NOTHING
 
 
 def stages_removed(state: State, record: StagedRecord) -> None:

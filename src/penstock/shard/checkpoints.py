@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.journal.files import JournalFile
 from penstock.log.checkpoint import VERSION, Checkpoint, topic_state
-from penstock.log.fold import delete_later, hand_over_files, journal_file_removed
+from penstock.log.fold import delete_later, hand_over_files, journal_file_removed, topics_noted
 from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.shard.checkpoint_files import write_checkpoint
 from penstock.shard.core import Core
@@ -37,6 +37,7 @@ class Checkpoints:
                 self._number += 1
                 checkpoint = self._take({file.sequence for file in without}, clean)
                 files = hand_over_files(core.state)
+                topics_noted(core.state)
             try:
                 write_checkpoint(core.storage, checkpoint)
             except OSError:
