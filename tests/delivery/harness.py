@@ -19,10 +19,10 @@ from penstock.delivery.offsets import Offsets, offsets_of
 from penstock.delivery.outcomes import Dying, Logged, Moment, Outcome, Pick
 from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.delivery.progress import Progress
-from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.delivery.standing import Standing
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings, encode_settings
 from penstock.testing import VirtualClock
 
 SECOND_US = 1_000_000
@@ -105,7 +105,7 @@ class PureTopic:
         if name not in self.groups:
             progress = [state.groups[name] for state in self.states]
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
-            self.groups[name] = Group(name, self.config, progress[0].settings, claims, self.book)
+            self.groups[name] = Group(name, self.config, claims, self.book)
         return self.groups[name]
 
     def progress(self, group: str = "g", partition: int = 0) -> Progress:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.delivery.settings import GroupSettings
 from penstock.model.events import EventKind
+from penstock.model.group_settings import GroupSettings
 from tests.delivery.harness import PureTopic, taken
 
 

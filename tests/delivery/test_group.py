@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.delivery.backoff import retry_delay_us
-from penstock.delivery.settings import GroupSettings
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings
 from tests.delivery.harness import SECOND_US, PureTopic, placed, taken
 
 

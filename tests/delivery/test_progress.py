@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock.delivery.offsets import Offsets, first_absent, from_range, lowest, offsets_of, written
 from penstock.delivery.partition import PartitionState
 from penstock.delivery.progress import Progress
-from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings, encode_settings
 from tests.delivery.harness import from_disk
 
 DONE = (EventKind.ACKED, EventKind.DEAD, EventKind.LAPSED, EventKind.SKIPPED)

@@ -12,6 +12,7 @@ from penstock.cli.output import Format, FormatOption, new_table, show, show_dura
 from penstock.cli.parameters import GroupArgument, TopicArgument
 from penstock.cli.target import Target, targeted
 from penstock.cli.values import parse_moment
+from penstock.model.group_settings import in_words
 from penstock.model.units import parse_digits
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def _show_group(group: GroupInfo, output: Format) -> None:
     )
     counts = new_table(*(f">{name}" for name in _COUNTS), rows=[[getattr(group, name) for name in _COUNTS]])
     lost = f"{group.lost:,} of them were removed before they were acked, and are in no lag\n" if group.lost else ""
+    settings = f"settings: {in_words(group.settings.shown())}\n" if group.settings.shown() else ""
     positions = new_table(">partition", ">position", rows=list(enumerate(group.positions)))
     members = new_table(
         "consumer",
@@ -147,7 +149,7 @@ def _show_group(group: GroupInfo, output: Format) -> None:
     show(
         group,
         output,
-        f"group {group.name} of {group.topic}: lag {group.lag:,} of {group.published:,}{age}\n{lost}",
+        f"group {group.name} of {group.topic}: lag {group.lag:,} of {group.published:,}{age}\n{lost}{settings}",
         counts,
         "",
         positions,

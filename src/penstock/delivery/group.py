@@ -16,9 +16,9 @@ from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease, Leases
 from penstock.delivery.offsets import Offsets, offsets_of, written
 from penstock.delivery.outcomes import Dying, Logged, Moment, Outcome, Pick
-from penstock.delivery.settings import GroupSettings
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings
 
 _NEAR = 20_000
 _UNSEEN = "the lease ran out before anybody saw it"
@@ -32,14 +32,12 @@ class Group:
         self,
         name: str,
         config: TopicConfig,
-        settings: GroupSettings,
         claims: list[Claims],
         book: LeaseBook,
         dead_letters_allowed: bool = True,
     ) -> None:
         self.name = name
         self.config = config
-        self.settings = settings
         self.claims = claims
         self.leases = Leases(book)
         self._book = book
@@ -49,6 +47,11 @@ class Group:
         self._turn = 0
         self.held_up = False  # whether its rate kept it from getting more
         self.allowed_from_s: float | None = None  # when a group with a rate may get its next message
+
+    @property
+    def settings(self) -> GroupSettings:
+        """Its settings, as they were committed last."""
+        return self.claims[0].progress.settings
 
     def configure(self, config: TopicConfig) -> None:
         """The topic's options have changed: leases stay as they were granted, everything that follows is by these."""
@@ -67,11 +70,12 @@ class Group:
         partitions: Collection[int] | None = None,
     ) -> tuple[list[Pick], list[Logged]]:
         """Lease the best messages that are ready, at most so many, from all partitions or from some."""
-        room = self._room(max_messages, now)
+        settings = self.settings
+        room = self._room(settings, max_messages, now)
         if room <= 0:
             return [], []
         if visibility_s is None:
-            visibility_s = self.settings.visibility_timeout or self.config.visibility_timeout
+            visibility_s = settings.visibility_timeout or self.config.visibility_timeout
         leases: dict[int, Lease] = {}
         picks: list[Pick] = []
         for partition, lane, offsets in self._choose(room, partitions):
@@ -89,17 +93,16 @@ class Group:
             lease.visibility_s = visibility_s
             self.leases.grant(lease)
             events += self._delivered(partition, lease, now.wall_us)
-        if self.settings.rate and self.allowed_from_s is not None:
-            self.allowed_from_s += sum(len(pick.offsets) for pick in picks) / self.settings.rate
+        if settings.rate and self.allowed_from_s is not None:
+            self.allowed_from_s += sum(len(pick.offsets) for pick in picks) / settings.rate
         return picks, events
 
-    def _room(self, wanted: int, now: Moment) -> int:
-        if self.settings.max_in_flight is not None:
-            wanted = min(wanted, self.settings.max_in_flight - self.leases.total)
-        if self.settings.rate is not None:
+    def _room(self, settings: GroupSettings, wanted: int, now: Moment) -> int:
+        wanted = settings.room(wanted, self.leases.total)
+        if settings.rate is not None:
             if self.allowed_from_s is None or self.allowed_from_s < now.monotonic_s - 1:
                 self.allowed_from_s = now.monotonic_s  # what was not used is not saved up
-            allowed = floor((now.monotonic_s - self.allowed_from_s) * self.settings.rate) + 1
+            allowed = floor((now.monotonic_s - self.allowed_from_s) * settings.rate) + 1
             self.held_up = allowed <= 0
             wanted = min(wanted, allowed)
         return wanted

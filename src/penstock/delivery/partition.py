@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from penstock.delivery.offsets import Offsets, from_range, offsets_of
 from penstock.delivery.progress import Progress, ProgressState
-from penstock.delivery.settings import GroupSettings, decode_settings
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings, decode_settings
 
 _WITHDRAWS = (EventKind.CANCELLED, EventKind.PURGED, EventKind.REDRIVEN)
 
@@ -49,6 +49,8 @@ class PartitionState:
             if event.kind == EventKind.SOUGHT:
                 missing = decode_settings(event.detail).missing
                 self._create(event.group, event.offset, replace(progress.settings, missing=missing))
+            elif event.kind == EventKind.CONFIGURED:
+                progress.settings = decode_settings(event.detail)
             else:
                 progress.apply(event, offsets_of(event))
 

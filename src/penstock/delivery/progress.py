@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.delivery.offsets import Offsets, first_absent, from_range
-from penstock.delivery.settings import GroupSettings
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings
 
 _ONCE = (1, 0)
 _NEVER = (0, 0)

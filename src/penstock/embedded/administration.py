@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
-from penstock.delivery.settings import GroupSettings
+from penstock.model.group_settings import GroupSettings
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupInUse, InvalidArgument
 from penstock.model.info import BrokerStatus, GroupInfo

@@ -17,6 +17,7 @@ class EventKind(StrEnum):
     REMOVED = "removed"  # retention removed their segment
     CREATED = "created"  # a group begins at this offset
     SOUGHT = "sought"  # a group was moved to this offset
+    CONFIGURED = "configured"  # a group has other settings from now on; the run is what it is not done with
     FORGOTTEN = "forgotten"  # a group was deleted
     DELIVERED = "delivered"  # a consumer holds a lease on them
     EXTENDED = "extended"  # their lease lasts longer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.model.config import TopicConfig
+from penstock.model.group_settings import GroupSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class GroupInfo:
     members: tuple[MemberInfo, ...]
     kind: str = "consumers"
     """`checkpoint`: it shows how far a reader is that keeps its own position, such as a query of Spark."""
+    settings: GroupSettings = GroupSettings()
 
 
 @dataclass

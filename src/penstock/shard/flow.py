@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from penstock.delivery.settings import GroupSettings
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
+from penstock.model.group_settings import GroupSettings
 from penstock.model.units import format_duration
 
 _LIVE, _CHECKPOINT, _REPLAY = range(3)

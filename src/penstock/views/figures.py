@@ -32,6 +32,8 @@ class GroupFigures:
     standing: Standing = field(default_factory=Standing)
     oldest_us: int | None = None
     members: int = 0
+    settings: dict[str, bool | float] = field(default_factory=dict)
+    """Of one group; of several that are shown as one, none."""
 
     def count(self, meter: GroupMeter) -> None:
         """Show what a meter has counted."""
@@ -134,6 +136,7 @@ def _add_groups(
         if number == 0:
             figures.group_count += 1
             group.members += 0 if active is None else len(active.members)
+            group.settings = progress.settings.shown() if counted.name == name else {}
 
 
 def leased_and_delayed(shard: Shard) -> tuple[int, int]:

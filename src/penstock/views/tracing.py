@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.model.errors import MessageNotFound
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import changed_in_words
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.traces import Trace, TraceLine
 from penstock.model.units import to_datetime
@@ -88,6 +89,8 @@ def _lines(message: StoredMessage | None, producer: str | None, events: list[Eve
 def _cause(event: Event) -> str | None:
     if event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED):  # their detail is for us
         return None
+    if event.kind == EventKind.CONFIGURED:
+        return changed_in_words(event.detail)
     if event.kind == EventKind.REDRIVEN and event.detail is not None:
         return f"to {event.detail}"
     return event.detail

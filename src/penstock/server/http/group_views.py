@@ -48,6 +48,8 @@ class GroupView(msgspec.Struct):
     positions: list[int]
     """The first offset that is not done, partition by partition."""
     members: list[MemberView]
+    settings: dict[str, bool | float]
+    """Those that it has beside its topic's."""
 
 
 def group_view(info: GroupInfo, *, in_use: bool = True) -> GroupView:
@@ -71,6 +73,7 @@ def group_view(info: GroupInfo, *, in_use: bool = True) -> GroupView:
         oldest_unacked_s=info.oldest_unacked_s,
         positions=list(info.positions),
         members=[MemberView.of(member) for member in info.members],
+        settings=info.settings.shown(),
     )
 
 

@@ -83,6 +83,11 @@ _METRICS = (
         "Messages that retention removed before the group was done with them, since it began; they are in no lag.",
         _GROUP,
     ),
+    _gauge(
+        "penstock_group_setting",
+        "The settings that the group has beside its topic's, by name; 1 for one that is switched on.",
+        (*_GROUP, "setting"),
+    ),
     # Pipelines, as they tell of themselves.
     _gauge("penstock_pipelines", "Pipelines that were heard of within a day, by state.", ("state",)),
     _gauge("penstock_pipeline_up", "1 while it runs or starts; 0 if it waits, has ended or is silent.", _PIPELINE),

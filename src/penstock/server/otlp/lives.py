@@ -324,7 +324,7 @@ def _in_parts(events: Iterable[Event]) -> Iterator[tuple[Event, Sequence[int]]]:
     """Each event with the offsets that it speaks of, a few hundred at once."""
     for event in events:
         offsets = range(event.offset, event.offset + event.count) if event.offsets is None else event.offsets
-        if event.kind in (EventKind.ARCHIVED, EventKind.REMOVED, EventKind.CREATED):
+        if event.kind in (EventKind.ARCHIVED, EventKind.REMOVED, EventKind.CREATED, EventKind.CONFIGURED):
             continue
         for first in range(0, max(1, len(offsets)), _AT_ONCE):
             yield event, offsets[first : first + _AT_ONCE]

@@ -13,13 +13,13 @@ from penstock.delivery.group import Group
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.offsets import Offsets, lowest, written
 from penstock.delivery.outcomes import Dying, Logged, Moment
-from penstock.delivery.settings import GroupSettings, encode_settings
 from penstock.journal import Commit
 from penstock.log.partition_log import first_offset, missing_runs
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import GroupSettings, encode_settings
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import Time, parse_time_us
 from penstock.shard.core import Core
@@ -196,7 +196,7 @@ class Dispatcher:
         return self.open_group(topic_name, group)
 
     def settings_of(self, topic: Topic, group: str) -> GroupSettings:
-        """What a group that exists was told when it was made."""
+        """The settings of a group that exists."""
         assert self._core.lock.held
         known = topic.partitions[0].delivery_state().groups.get(group) if isinstance(group, str) else None
         if known is None:

@@ -72,10 +72,9 @@ class TopicDelivery:
             if any(name not in state.groups for state in states):
                 raise GroupNotFound(f"{self.topic.name} has no group {shown(name)}")
             progress = [state.groups[name] for state in states]
-            settings = progress[0].settings
             claims = [Claims(*facts) for facts in zip(self.indexes, progress, strict=True)]
             dead_letters_allowed = not self.topic.name.endswith(DEAD_LETTERS)
-            group = Group(name, self.topic.config, settings, claims, self._book, dead_letters_allowed)
+            group = Group(name, self.topic.config, claims, self._book, dead_letters_allowed)
             active = self.active_groups[name] = ActiveGroup(group)
             self.time_changed()
         return active

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
+from penstock.delivery.outcomes import Logged
 from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
+from penstock.model.events import Event, EventKind
+from penstock.model.group_settings import encode_changed
 from penstock.model.info import GroupInfo, MemberInfo
 from penstock.model.names import check_group_name
+from penstock.model.schedules import check_open_topic
 from penstock.model.units import Time, parse_digits, parse_time_us
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
@@ -45,6 +51,34 @@ def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
             standing = standing_of(topic, name, active)
             info = group_info(topic, name, standing, active)
     return replace(info, oldest_unacked_s=_oldest_age_s(shard, topic, standing))
+
+
+def configure_group(shard: Shard, topic_name: str, name: str, **changes: Any) -> GroupInfo:
+    """Change settings of a group, durably; where they are as wanted already, nothing is written."""
+    with shard.lock:
+        topic = shard.topic(check_open_topic(topic_name))
+        known = shard.dispatcher.settings_of(topic, name)
+        if known.checkpoint:
+            raise InvalidArgument(
+                f"the group {shown(name)} of {topic_name} shows how far a reader is that keeps its own position: "
+                "it has no consumers and no settings"
+            )
+        commit = None
+        if structs.replace(known, **changes) != known:
+            now_us = shard.clock.wall_us()
+            commit = shard.log_events(topic, _configured(topic, name, changes, now_us))
+    if commit is not None:
+        shard.journal.wait(commit)
+    return show_group(shard, topic_name, name)
+
+
+def _configured(topic: Topic, name: str, changes: Mapping[str, Any], now_us: int) -> Iterator[Logged]:
+    """An event for each partition; it speaks of what the group is not done with, so that traces tell of it."""
+    for number, partition in enumerate(topic.partitions):
+        progress = partition.delivery_state().groups[name]
+        count = max(0, progress.within(partition.messages.committed_end) - progress.floor)
+        detail = encode_changed(progress.settings, changes)
+        yield number, Event(EventKind.CONFIGURED, now_us, progress.floor, count, name, detail=detail)
 
 
 def seek_group(shard: Shard, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
@@ -176,6 +210,7 @@ def group_info(
         positions=standing.positions,
         members=() if active is None else members_of(active),
         kind=standing.kind,
+        settings=topic.partitions[0].delivery_state().groups[name].settings,
     )
 
 

@@ -51,6 +51,13 @@ export function GroupLink({ name }) {
   return html`<a class="name" href=${href(["groups", name])} title=${name}>${name}</a>`;
 }
 
+// What is particular about a group: what kind it is, and its settings.
+export function GroupBadges({ group }) {
+  const badges = Object.entries(group.settings).map(([name, value]) => [value === true ? name : `${name} ${value}`, "A setting of this group"]);
+  if (group.kind === "checkpoint") badges.push(["checkpoint", "It shows how far a reader is that keeps its own position"]);
+  return badges.map(([text, hint]) => html` <span key=${text} class="badge" title=${hint}>${text}</span>`);
+}
+
 export function MessageLink({ id }) {
   return html`<a class="name mono" href=${messageHref(id)} title=${id}>${id}</a>`;
 }

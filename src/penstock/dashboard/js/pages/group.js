@@ -2,7 +2,7 @@
 import { post, remove, url, withQuery } from "../api.js";
 import { Confirm, FormDialog } from "../components/dialog.js";
 import { Choice, Field, Segments } from "../components/fields.js";
-import { Lasting, Num, Offset, Tile, TopicLink } from "../components/figures.js";
+import { GroupBadges, Lasting, Num, Offset, Tile, TopicLink } from "../components/figures.js";
 import { Icon } from "../components/icons.js";
 import { Answered, Command, Empty } from "../components/states.js";
 import { Table } from "../components/table.js";
@@ -33,7 +33,7 @@ function OnTopic({ group, ask }) {
   return html`<section class="card" aria-label=${group.topic}>
     <header>
       <h2>on <${TopicLink} name=${group.topic} /></h2>
-      ${group.kind === "checkpoint" ? html`<span class="badge">checkpoint</span>` : null}
+      <${GroupBadges} group=${group} />
       <span class="grow"></span>
       ${may("consume")
         ? html`<button type="button" class="small" onClick=${() => ask({ what: "seek", group })}><${Icon} name="replay" />Seek…</button>

@@ -1,6 +1,6 @@
 // All groups of all topics.
 import { withQuery } from "../api.js";
-import { GroupLink, Lasting, Num, TopicLink } from "../components/figures.js";
+import { GroupBadges, GroupLink, Lasting, Num, TopicLink } from "../components/figures.js";
 import { Answered, Command, Empty } from "../components/states.js";
 import { Pager, Search, Table } from "../components/table.js";
 import { html } from "../html.js";
@@ -11,7 +11,7 @@ import { Fate } from "./fate.js";
 const LIMIT = 50;
 
 const COLUMNS = [
-  { title: "Group", wide: true, cell: (group) => html`<${GroupLink} name=${group.group} />${group.kind === "checkpoint" ? html` <span class="badge" title="It shows how far a reader is that keeps its own position">checkpoint</span>` : null}` },
+  { title: "Group", wide: true, cell: (group) => html`<${GroupLink} name=${group.group} /><${GroupBadges} group=${group} />` },
   { title: "Topic", wide: true, cell: (group) => html`<${TopicLink} name=${group.topic} />` },
   { title: "Progress", kind: "fate-cell", cell: (group) => html`<${Fate} group=${group} />` },
   { title: "Lag", num: true, hint: "messages that are not done", cell: (group) => html`<${Num} value=${group.lag} quiet />` },

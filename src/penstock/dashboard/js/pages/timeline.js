@@ -6,7 +6,7 @@ import { html } from "../html.js";
 const TONES = {
   published: "start", scheduled: "wait", rescheduled: "wait", due: "wait", delivered: "busy", extended: "busy",
   acked: "good", failed: "warm", expired: "warm", released: "wait", dead: "bad", redriven: "start", copied: "start",
-  cancelled: "gone", purged: "gone", lapsed: "gone", skipped: "gone", removed: "gone", archived: "gone",
+  cancelled: "gone", purged: "gone", lapsed: "gone", skipped: "gone", removed: "gone", archived: "gone", configured: "wait",
 };
 const ENDS = new Set(["acked", "failed", "expired", "released", "dead", "lapsed", "cancelled", "purged"]);
 const DUE = { failed: "again at", scheduled: "due at", rescheduled: "due at" };
@@ -15,7 +15,7 @@ const EXPLAINED = {
   delivered: "leased to a consumer", extended: "its lease lasts longer", acked: "done", failed: "the consumer could not process it",
   expired: "its lease ran out", released: "given back; counts as no failure", dead: "went to the dead letters",
   redriven: "came back from the dead letters", copied: "its dead letter was published again", cancelled: "taken back before it was delivered", purged: "thrown away unread",
-  lapsed: "its time to live ended", skipped: "left out of a replay", removed: "removed by retention", archived: "moved to the archive",
+  lapsed: "its time to live ended", skipped: "left out of a replay", removed: "removed by retention", archived: "moved to the archive", configured: "its group has other settings",
 };
 
 export function Timeline({ lines }) {

@@ -1,5 +1,5 @@
 // What a topic consists of: groups, lanes, partitions.
-import { Bytes, GroupLink, Lane, Lasting, Num, Offset } from "../components/figures.js";
+import { Bytes, GroupBadges, GroupLink, Lane, Lasting, Num, Offset } from "../components/figures.js";
 import { Empty } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { exact, number } from "../format.js";
@@ -19,7 +19,7 @@ export function TopicParts({ topic }) {
 
 function GroupsOf({ topic }) {
   const columns = [
-    { title: "Group", wide: true, cell: (group) => html`<${GroupLink} name=${group.group} />` },
+    { title: "Group", wide: true, cell: (group) => html`<${GroupLink} name=${group.group} /><${GroupBadges} group=${group} />` },
     { title: "Progress", kind: "fate-cell", cell: (group) => html`<${Fate} group=${group} />` },
     { title: "Lag", num: true, hint: "messages that are not done", cell: (group) => html`<${Num} value=${group.lag} quiet />` },
     { title: "In flight", num: true, cell: (group) => html`<${Num} value=${group.leased} quiet />` },

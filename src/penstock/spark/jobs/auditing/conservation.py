@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.delivery.progress import Progress, Tally
-from penstock.delivery.settings import GroupSettings
 from penstock.delivery.standing import Standing
+from penstock.model.group_settings import GroupSettings
 from penstock.spark.jobs.auditing.events import EventLog
 from penstock.spark.jobs.auditing.problems import Findings, Key
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from penstock.delivery.settings import decode_settings
 from penstock.model.errors import InvalidArgument
+from penstock.model.group_settings import decode_settings
 from penstock.spark.jobs.auditing.frames import NEVER, Frames
 from penstock.spark.jobs.auditing.problems import Key
 from penstock.spark.jobs.auditing.sides import LogView, Run, Side
