@@ -5,8 +5,8 @@
 
 They are kept in the tree, so that editors and type checkers see what people use. There are two kinds:
 
-- From the table of operations (`penstock/api/operations.py`), with the words of `penstock.Broker`: whatever only hands
-  its arguments on. What is more than that is written by hand, and is not made.
+- From the table of operations (`penstock/api/operations.py`): whatever only hands its arguments on. What is more than
+  that is written by hand, and is not made. Where the table has no words, those of `penstock.Broker` are taken.
 - From the awaited half of the client, by taking `async` and `await` away: its plain half. Both stand on a few methods
   that are written twice, in `client/client.py` and `client/sync.py`. So functions that are given to a plain client are
   called in the thread that gave them.
@@ -15,6 +15,7 @@ They are kept in the tree, so that editors and type checkers see what people use
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -22,14 +23,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from penstock import Broker
 from penstock.api import operations as table
-from penstock.api.operations import OPERATIONS, BrokerOperations, Operation, PipelineOperations, Waits
+from penstock.api.operation import Operation, Waits
+from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperations
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/penstock"
 AWAITED = ("calling", "calls", "reading", "administration", "staging", "messaging", "consumer")
 """Modules of the client whose plain half is made."""
+VIEWS = ("info", "tracing")
+"""Modules of views with functions that are operations."""
 PLAIN_WORDS = {
     r"\basync (?=def|for|with)": "",
     r"\bawait ": "",
@@ -56,8 +59,10 @@ TIDYING = "F401,I,UP028"  # imports that are used, in their order; `yield from` 
 
 def faces() -> Iterator[tuple[Path, str]]:
     """Every file that is made, with what belongs there."""
-    broker_calls, client_calls = SOURCE / "aio/administration.py", SOURCE / "client/calls.py"
-    yield broker_calls, _tidied(broker_calls, _awaited_broker())
+    embedded, awaited_calls = SOURCE / "embedded/administration.py", SOURCE / "aio/administration.py"
+    client_calls = SOURCE / "client/calls.py"
+    yield embedded, _tidied(embedded, _embedded_broker())
+    yield awaited_calls, _tidied(awaited_calls, _awaited_broker())
     made = _tidied(client_calls, _client_calls())
     yield client_calls, made
     for name in AWAITED:
@@ -66,6 +71,51 @@ def faces() -> Iterator[tuple[Path, str]]:
 
 
 # From the table.
+
+
+def _embedded_broker() -> str:
+    """What the embedded broker hands to its shard: the operations that have their words in the table."""
+    homes = dict(_homes())
+
+    def body(operation: Operation) -> str:
+        given = ["self._open_shard()", *_arguments(operation, by_name=False)]
+        returned = "" if operation.signature.return_annotation == "None" else "return "
+        return f"{returned}{homes[operation.name]}.{operation.name}({', '.join(given)})"
+
+    declared = [operation for operation in _called(BrokerOperations) if operation.summary]
+    methods = "".join(_method(operation, body, "def") for operation in declared)
+    return f'''{_made_from("api/operations.py")}
+"""The operations of `penstock.Broker` that its shard does, or that are answers about it."""
+
+from __future__ import annotations
+
+{_imports()}
+from penstock.model.errors import BrokerClosed
+from penstock.shard.operations import {", ".join(sorted({home for home in homes.values() if home not in VIEWS}))}
+from penstock.shard.shard import Shard
+from penstock.views import {", ".join(VIEWS)}
+
+
+class Administration:
+    """The operations that people and tools use to look after a broker."""
+
+    shard: Shard
+
+{methods}
+    def _open_shard(self) -> Shard:
+        if self.shard.closed:
+            raise BrokerClosed("the broker is closed")
+        return self.shard
+'''
+
+
+def _homes() -> Iterator[tuple[str, str]]:
+    """The operations that a function of a shard is for, and its module."""
+    modules = [*(SOURCE / "shard/operations").glob("*.py"), *(SOURCE / f"views/{name}.py" for name in VIEWS)]
+    for path in modules:
+        for one in ast.parse(path.read_text()).body:
+            if isinstance(one, ast.FunctionDef) and one.name in OPERATIONS and one.args.args[0].arg == "shard":
+                yield one.name, path.stem
 
 
 def _awaited_broker() -> str:
@@ -88,7 +138,7 @@ import asyncio
 {_imports()}
 
 if TYPE_CHECKING:
-    from {Broker.__module__} import Broker
+    from penstock.embedded.broker import Broker
 
 
 class AsyncAdministration:
@@ -146,11 +196,16 @@ def _methods(body: Callable[[Operation], str], interfaces: list[type], by_hand: 
         for one in ast.walk(ast.parse((SOURCE / path).read_text()))
         if isinstance(one, ast.AsyncFunctionDef | ast.FunctionDef)
     }
-    names = [name for interface in interfaces for name in vars(interface) if name in OPERATIONS]
-    return "".join(_method(OPERATIONS[name], body) for name in names if OPERATIONS[name].called and name not in written)
+    made = [operation for interface in interfaces for operation in _called(interface) if operation.name not in written]
+    return "".join(_method(operation, body) for operation in made)
 
 
-def _method(operation: Operation, body: Callable[[Operation], str]) -> str:
+def _called(interface: type) -> list[Operation]:
+    """The operations of an interface that are called by name."""
+    return [OPERATIONS[name] for name in vars(interface) if name in OPERATIONS and OPERATIONS[name].called]
+
+
+def _method(operation: Operation, body: Callable[[Operation], str], definition: str = "async def") -> str:
     signature = operation.signature
     parameters, starred = ["self"], False
     for one in signature.parameters.values():
@@ -159,14 +214,21 @@ def _method(operation: Operation, body: Callable[[Operation], str]) -> str:
             starred = True
         default = "" if one.default is one.empty else f" = {one.default!r}"
         parameters.append(f"{'**' if one.kind is one.VAR_KEYWORD else ''}{one.name}: {one.annotation}{default}")
-    words = inspect.getdoc(getattr(Broker, operation.name, operation.declared)) or ""
+    words = operation.summary or _words_of_broker()[operation.name]
     words = "\n".join(line and f"        {line}" for line in words.splitlines()).strip()
     end = "\n        " if "\n" in words else ""
-    return f'''    async def {operation.name}({", ".join(parameters)}) -> {signature.return_annotation}:
+    return f'''    {definition} {operation.name}({", ".join(parameters)}) -> {signature.return_annotation}:
         """{words}{end}"""
         {body(operation)}
 
 '''
+
+
+@functools.cache
+def _words_of_broker() -> dict[str, str]:
+    """What the methods of the broker that are written by hand say of themselves."""
+    broker = ast.walk(ast.parse((SOURCE / "embedded/broker.py").read_text()))
+    return {one.name: ast.get_docstring(one) or "" for one in broker if isinstance(one, ast.FunctionDef)}
 
 
 def _arguments(operation: Operation, *, by_name: bool) -> list[str]:

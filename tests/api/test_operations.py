@@ -9,7 +9,8 @@ import pytest
 
 from penstock import Broker
 from penstock.aio import AsyncBroker
-from penstock.api.operations import ALL, OPERATIONS, BrokerOperations, Operation, PipelineOperations, TokenOperations
+from penstock.api.operation import ALL, Operation
+from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperations, TokenOperations
 from penstock.client import AsyncClient, Client
 from penstock.model.tokens import Scope
 from penstock.server.operations import HANDLERS

@@ -23,7 +23,7 @@ from penstock.model.info import GroupInfo
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
 from penstock.shard.operations.burying import bury
-from penstock.shard.operations.dead_letters import list_dead_letters, purge, redrive
+from penstock.shard.operations.dead_letters import list_dead_letters, purge_dead_letters, redrive
 from penstock.shard.operations.delays import cancel_delayed, reschedule_delayed
 from penstock.shard.operations.groups import group_info, seek_group, show_group, standing_of
 from penstock.shard.reading.log_reader import LogReader
@@ -422,7 +422,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         answers: list[object] = []
         end, _ = self.attempt(
             fault,
-            lambda: answers.append(reschedule_delayed(self.shard, some[number % len(some)], delay, None)),
+            lambda: answers.append(reschedule_delayed(self.shard, some[number % len(some)], delay=delay)),
         )
         if end == "done" and answers[0] is not None:
             sent.dues_us = {due_us}
@@ -448,7 +448,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 return
         targets = [first if to == "earliest" else end if to == "latest" else int(to) for first, end in bounds]
         moves = self.moves(topic, group)
-        end, _ = self.attempt(fault, lambda: seek_group(self.shard, topic, group, to, None))
+        end, _ = self.attempt(fault, lambda: seek_group(self.shard, topic, group, to))
         self.look_at_commits()  # of acks from before it
         for place, fate in self.fates.items():
             if place[:2] == (topic, group):
@@ -496,7 +496,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         }
 
         def run() -> None:
-            report = redrive(self.shard, topic, lambda letter: letter.id in chosen, None, None, dry_run=False)
+            report = redrive(self.shard, topic, filter=lambda letter: letter.id in chosen)
             assert (report.selected, report.redriven, report.copied, report.skipped) == (len(chosen),) * 2 + (0, 0)
 
         end, _ = self.attempt(fault, run)
@@ -513,7 +513,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def purge(self, topic: str, fault: str | int | None) -> None:
         letters = list(list_dead_letters(self.shard, topic))
         places = {(topic, o.group, o.origin.partition, o.origin.offset) for o in letters if o.id not in self.orphans}
-        end, _ = self.attempt(fault, lambda: purge(self.shard, topic, None))
+        end, _ = self.attempt(fault, lambda: purge_dead_letters(self.shard, topic))
         if isinstance(fault, int):
             self.reopen_after_crash()
         known = {letter.id for letter in letters}  # others may have come meanwhile

@@ -16,7 +16,7 @@ from penstock.model.info import GroupInfo
 from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.shard.operations.burying import bury
-from penstock.shard.operations.dead_letters import list_dead_letters, purge
+from penstock.shard.operations.dead_letters import list_dead_letters, purge_dead_letters
 from penstock.shard.operations.groups import seek_group, show_group
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
@@ -160,7 +160,7 @@ def test_L10_checkpoint_and_journal_give_the_state_at_every_cut(shard_on: Opened
     clock.advance(40)
     consumer.receive(1)
     note()
-    seek_group(shard, "t", "g", 2, None)
+    seek_group(shard, "t", "g", 2)
     note()
     consumer.ack(consumer.receive(2))
     note()
@@ -252,7 +252,7 @@ def test_Q1_a_refused_seek_and_a_refused_ack_leave_nothing_held(shard_on: Opened
     consumer._consuming.ack(held[1:2])
     storage.fail("write", errno.ENOSPC)
     with pytest.raises(DiskFull):
-        seek_group(shard, "t", "g", "latest", None)
+        seek_group(shard, "t", "g", "latest")
     storage.heal()
     info = add_up(shard)
     assert (info.acked, info.ready, info.leased) == (1, 2, 0)
@@ -269,7 +269,7 @@ def test_Q7_a_message_that_is_dying_when_its_group_moves_is_not_dead(shard_on: O
     with shard.lock:
         shard.keep_time()
     assert shard.dispatcher.dying
-    seek_group(shard, "t", "g", "earliest", None)
+    seek_group(shard, "t", "g", "earliest")
     bury(shard)
     shard.journal.flush()
     assert list(list_dead_letters(shard, "t")) == []
@@ -324,7 +324,7 @@ def test_Q2_R1_a_seek_that_finds_the_buffer_full_leaves_the_group_working(shard_
     with pytest.raises(Overloaded):
         shard.publish("other", Message("x"))
     with contextlib.suppress(Overloaded):
-        seek_group(shard, "t", "g", "earliest", None)
+        seek_group(shard, "t", "g", "earliest")
     shard.journal.flush()
     assert values(consumer.receive(9)) == ["a", "b"]
 
@@ -336,7 +336,7 @@ def test_Q1_a_dead_letter_that_is_purged_while_it_is_leased_is_counted_once(shar
     consumer.kill(consumer.receive(2), "never")
     reader = consume(shard, "t.dlq", "people")
     held = reader.receive(1)
-    assert purge(shard, "t", None) == 2
+    assert purge_dead_letters(shard, "t") == 2
     info = add_up(shard, "t.dlq", "people")
     assert info.withdrawn == 2
     assert reader.receive(9) == []
@@ -383,7 +383,7 @@ def test_R5_a_frozen_journal_refuses_to_deliver_and_to_ack_with_a_clear_error(sh
         lambda: consumer.receive(1),
         lambda: consumer.fail(held, "no"),
         lambda: consumer.release(held),
-        lambda: seek_group(shard, "t", "g", "earliest", None),
+        lambda: seek_group(shard, "t", "g", "earliest"),
     ):
         with pytest.raises(StorageFailed, match="writes are frozen until the broker is opened again"):
             attempt()

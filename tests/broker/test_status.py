@@ -13,7 +13,7 @@ import penstock
 import penstock.aio
 from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
-from penstock.views.info import broker_status
+from penstock.views import info
 
 
 def test_a_new_broker_holds_nothing(tmp_path: Path) -> None:
@@ -76,11 +76,11 @@ def test_it_tells_for_how_long_it_runs_and_what_waits_for_the_disk(
     shard = shard_on(MemoryStorage())
     clock.advance(90)
     shard.publish("t", penstock.Message(bytes(5000)))
-    status = broker_status(shard)
+    status = info.status(shard)
     assert status.uptime_s == 90
     assert 5000 <= status.unwritten_bytes < 6000
     shard.journal.flush()
-    assert broker_status(shard).unwritten_bytes == 0
+    assert info.status(shard).unwritten_bytes == 0
 
 
 def test_R5_it_tells_why_writes_are_frozen_and_a_closed_broker_tells_nothing(clock: VirtualClock) -> None:

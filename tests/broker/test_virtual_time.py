@@ -65,7 +65,7 @@ def test_a_paced_redrive_takes_the_virtual_seconds_of_its_pace_and_no_real_ones(
     shard = with_dead_letters(clock)
     begun_us, real_s = clock.wall_us(), time.monotonic()
     times_us: list[int] = []
-    report = redrive(shard, "t", None, None, rate, dry_run=False, progress=lambda _: times_us.append(clock.wall_us()))
+    report = redrive(shard, "t", rate=rate, progress=lambda _: times_us.append(clock.wall_us()))
     assert (report.redriven, len(times_us)) == (COUNT, steps)
     at_once = COUNT // steps
     assert [time_us - begun_us for time_us in times_us] == [
@@ -186,7 +186,7 @@ def life(storage: MemoryStorage, clock: VirtualClock) -> None:
             shard = shard_on(storage, clock)
             settler = Settler(shard)
     stage(shard, "left", "staged, and never published")
-    redrive(shard, "t", None, None, 5, dry_run=False)
+    redrive(shard, "t", rate=5)
     replay_to_group(shard, "t", Window(), None, "again", None, 10)
     shard.close()
 

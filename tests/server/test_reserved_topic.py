@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.api.operations import ALL, OPERATIONS
+from penstock.api.operation import ALL
+from penstock.api.operations import OPERATIONS
 from penstock.client import AsyncClient, Client
 from penstock.model.schedules import SCHEDULES
 from penstock.server.access.principal import Scope

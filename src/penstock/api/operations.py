@@ -1,19 +1,17 @@
-"""Every operation of a broker, declared once: arguments, result, and the rules that hold wherever it is asked for.
+"""Every operation of a broker, declared once.
 
 The signatures are those of `penstock.Broker`, in plain calls. A server finds here what an operation takes and whom it
-is for, a client whether it may be repeated and how long it may take.
+is for, a client whether it may be repeated and how long it may take. Where a declaration has a docstring, the method of
+`penstock.Broker` is made from it too: it calls the function of that name in `penstock/shard/operations`.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.model.bounds import LARGE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX
+from penstock.api.operation import ALL, About, Waits, operation, operations_of
 from penstock.model.events import Event
 from penstock.model.info import BrokerStatus, GroupInfo, TopicInfo
 from penstock.model.layout import TopicLayout
@@ -29,105 +27,7 @@ from penstock.model.units import Duration, Time
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ALL = "all"
-"""The route of an operation that no one topic routes."""
-
-
-class Waits(Enum):
-    """How long an operation may take."""
-
-    NOT = "it only looks at memory"
-    BRIEFLY = "for the disk, or for a lock"
-    LONG = "for minutes: whoever asks is patient"
-    HOURS = "for hours: whoever asks is patient, and a server does it in a thread beside those of other requests"
-
-
-class About(StrEnum):
-    """What an operation is about, and so what it takes of somebody whose token is for some topics only."""
-
-    TOPIC = "a topic"
-    """The topic must be theirs."""
-    ALL_TOPICS = "all topics"
-    """It is refused."""
-    LIST = "a list"
-    """They see what is of their topics."""
-    SCHEDULE = "a schedule"
-    """It must be for a topic of theirs."""
-    STAGES = "stages"
-    """They have stages and producers of their own."""
-    PIPELINES = "pipelines"
-    """They report under names of their own, and see what is of their topics."""
-    TOKENS = "tokens"
-    """It is refused; and nobody does it on a server that asks for no tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation, and its rules."""
-
-    name: str
-    declared: Callable[..., Any]
-    """Its arguments and its result, as a method that does nothing."""
-    scope: Scope
-    """What a token must be for."""
-    route: str
-    """The argument that names the topic, or a message of it, by which a request finds its log; or `ALL`."""
-    about: About
-    waits: Waits
-    repeatable: bool
-    """Doing it twice is the same as doing it once: a client asks again when a reply was lost."""
-    large: bool
-    """Its arguments may be as large as a batch of messages."""
-    called: bool
-    """A server does it by its name (CALL); if not, it has commands of its own."""
-
-    @property
-    def is_patient(self) -> bool:
-        """Whether a client waits for it longer than for anything else."""
-        return self.waits in (Waits.LONG, Waits.HOURS)
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether a server does it in a thread beside those of other requests."""
-        return self.waits is Waits.HOURS
-
-    @property
-    def bytes_max(self) -> int:
-        """How large its arguments may be, as they are sent by the native protocol."""
-        return LARGE_REQUEST_BYTES_MAX if self.large else REQUEST_BYTES_MAX
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """Its arguments and its result; types are text."""
-        declared = inspect.signature(self.declared)
-        return declared.replace(parameters=list(declared.parameters.values())[1:])
-
-
-OPERATIONS: dict[str, Operation] = {}
-"""Every operation, by its name."""
-_Declared = TypeVar("_Declared", bound=Callable[..., Any])
 _ADMIN, _PUBLISH, _CONSUME, _READ = Scope.ADMIN, Scope.PUBLISH, Scope.CONSUME, Scope.READ
-
-
-def _operation(
-    scope: Scope,
-    route: str,
-    *,
-    about: About | None = None,
-    waits: Waits = Waits.BRIEFLY,
-    repeatable: bool = False,
-    large: bool = False,
-    called: bool = True,
-) -> Callable[[_Declared], _Declared]:
-    """The rules of the operation that is declared below."""
-
-    def declare(declared: _Declared) -> _Declared:
-        name = declared.__name__
-        subject = about or (About.ALL_TOPICS if route == ALL else About.TOPIC)
-        OPERATIONS[name] = Operation(name, declared, scope, route, subject, waits, repeatable, large, called)
-        return declared
-
-    return declare
 
 
 class BrokerOperations(Protocol):
@@ -135,7 +35,7 @@ class BrokerOperations(Protocol):
 
     # Publishing, consuming and reading, which have commands of their own.
 
-    @_operation(_PUBLISH, "topic", called=False)
+    @operation(_PUBLISH, "topic", called=False)
     def publish(
         self,
         topic: str,
@@ -151,7 +51,7 @@ class BrokerOperations(Protocol):
         expires_in: Duration | None = None,
     ) -> MessageId: ...
 
-    @_operation(_PUBLISH, "topic", called=False)
+    @operation(_PUBLISH, "topic", called=False)
     def publish_many(
         self,
         topic: str,
@@ -161,10 +61,10 @@ class BrokerOperations(Protocol):
         sequence: int | None = None,
     ) -> MessageIds: ...
 
-    @_operation(_PUBLISH, "topic", called=False)
+    @operation(_PUBLISH, "topic", called=False)
     def stage_many(self, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int: ...
 
-    @_operation(_CONSUME, "topic", called=False)
+    @operation(_CONSUME, "topic", called=False)
     def consumer(
         self,
         topic: str | Sequence[str],
@@ -179,7 +79,7 @@ class BrokerOperations(Protocol):
         name: str | None = None,
     ) -> Any: ...  # each face has consumers of its own
 
-    @_operation(_READ, "topic", called=False, repeatable=True)
+    @operation(_READ, "topic", called=False, repeatable=True)
     def read(
         self,
         topic: str,
@@ -192,7 +92,7 @@ class BrokerOperations(Protocol):
         include_deleted: bool = False,
     ) -> Iterator[StoredMessage]: ...
 
-    @_operation(_READ, "topic", called=False, repeatable=True)
+    @operation(_READ, "topic", called=False, repeatable=True)
     def read_arrow(
         self,
         topic: str,
@@ -204,44 +104,45 @@ class BrokerOperations(Protocol):
         include_deleted: bool = False,
     ) -> Iterator[pa.RecordBatch]: ...
 
-    @_operation(_READ, "topic", called=False, repeatable=True)
+    @operation(_READ, "topic", called=False, repeatable=True)
     def events(self, topic: str, partition: int | None = None) -> Iterator[Event]: ...
 
-    @_operation(_READ, "topic", repeatable=True)
+    @operation(_READ, "topic", repeatable=True)
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int: ...
 
     # Topics and upkeep.
 
-    @_operation(_READ, ALL, about=About.LIST, waits=Waits.NOT, repeatable=True)
+    @operation(_READ, ALL, about=About.LIST, waits=Waits.NOT, repeatable=True)
     def topics(self) -> list[TopicInfo]: ...
 
-    @_operation(_READ, "topic", waits=Waits.NOT, repeatable=True)
+    @operation(_READ, "topic", waits=Waits.NOT, repeatable=True)
     def layout(self, topic: str, *, segments: bool = True) -> TopicLayout: ...
 
-    @_operation(_ADMIN, "name")
+    @operation(_ADMIN, "name")
     def create_topic(self, name: str, **config: Any) -> TopicInfo: ...
 
-    @_operation(_ADMIN, "name")
+    @operation(_ADMIN, "name")
     def configure_topic(self, name: str, **options: Any) -> TopicInfo: ...
 
-    @_operation(_ADMIN, "name", waits=Waits.HOURS)
+    @operation(_ADMIN, "name", waits=Waits.HOURS)
     def delete_topic(self, name: str) -> None: ...
 
-    @_operation(_ADMIN, ALL, waits=Waits.HOURS)
+    @operation(_ADMIN, ALL, waits=Waits.HOURS)
     def settle(self) -> None: ...
 
-    @_operation(_ADMIN, ALL, waits=Waits.HOURS)
+    @operation(_ADMIN, ALL, waits=Waits.HOURS)
     def retain(self) -> int: ...
 
-    @_operation(_ADMIN, "topic", waits=Waits.HOURS)
+    @operation(_ADMIN, "topic", waits=Waits.HOURS)
     def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int: ...
 
-    @_operation(_READ, ALL, about=About.LIST, repeatable=True)
-    def status(self) -> BrokerStatus: ...
+    @operation(_READ, ALL, about=About.LIST, repeatable=True)
+    def status(self) -> BrokerStatus:
+        """The broker at this instant: who it is, how much it holds, and whether it can write."""
 
     # Groups.
 
-    @_operation(_CONSUME, "topic")
+    @operation(_CONSUME, "topic")
     def create_group(
         self,
         topic: str,
@@ -250,40 +151,57 @@ class BrokerOperations(Protocol):
         start: str | Time = "earliest",
         visibility_timeout: Duration | None = None,
         max_in_flight: int | None = None,
-    ) -> GroupInfo: ...
+    ) -> GroupInfo:
+        """Make a group before its first consumer comes, with settings of its own."""
 
-    @_operation(_READ, "topic", about=About.LIST, repeatable=True)
-    def groups(self, topic: str | None = None) -> list[GroupInfo]: ...
+    @operation(_READ, "topic", about=About.LIST, repeatable=True)
+    def groups(self, topic: str | None = None) -> list[GroupInfo]:
+        """Every group, or those of one topic."""
 
-    @_operation(_READ, "topic", repeatable=True)
-    def group(self, topic: str, group: str) -> GroupInfo: ...
+    @operation(_READ, "topic", repeatable=True)
+    def group(self, topic: str, group: str) -> GroupInfo:
+        """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
 
-    @_operation(_CONSUME, "topic")
-    def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None: ...
+    @operation(_CONSUME, "topic")
+    def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
+        """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
 
-    @_operation(_CONSUME, "topic")
-    def reset_group(self, topic: str, group: str) -> None: ...
+        Times are datetimes, ISO 8601 text, or seconds since 1970 with a fraction (a whole number is an offset).
+        """
 
-    @_operation(_CONSUME, "topic")
-    def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None: ...
+    @operation(_CONSUME, "topic")
+    def reset_group(self, topic: str, group: str) -> None:
+        """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
 
-    @_operation(_CONSUME, "topic")
-    def delete_group(self, topic: str, group: str) -> None: ...
+    @operation(_CONSUME, "topic")
+    def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
+        """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
+
+        The group is made if it is new, and is for no consumers; durable when this returns. Each position is the next
+        offset to be read, and may go back; where it is the same as before, nothing is written.
+        """
+
+    @operation(_CONSUME, "topic")
+    def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group; it must have no consumers."""
 
     # Delays and schedules.
 
-    @_operation(_READ, "topic", repeatable=True)
-    def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]: ...
+    @operation(_READ, "topic", repeatable=True)
+    def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
+        """What is not due yet, the next to fall due first."""
 
-    @_operation(_PUBLISH, "identity")
-    def cancel_delayed(self, identity: MessageId | str) -> bool: ...
+    @operation(_PUBLISH, "identity")
+    def cancel_delayed(self, identity: MessageId | str) -> bool:
+        """Withdraw a delayed message: True if and only if nobody ever gets it."""
 
-    @_operation(_PUBLISH, "identity")
+    @operation(_PUBLISH, "identity")
     def reschedule_delayed(
         self, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
-    ) -> datetime | None: ...
+    ) -> datetime | None:
+        """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
 
-    @_operation(_PUBLISH, "topic", about=About.SCHEDULE, large=True)
+    @operation(_PUBLISH, "topic", about=About.SCHEDULE, large=True)
     def schedule(
         self,
         name: str,
@@ -296,31 +214,41 @@ class BrokerOperations(Protocol):
         headers: Mapping[str, str] | None = None,
         priority: Priority = "normal",
         expires_in: Duration | None = None,
-    ) -> Schedule: ...
+    ) -> Schedule:
+        """Publish a message again and again, when a cron expression says so in a time zone.
 
-    @_operation(_READ, ALL, about=About.LIST, waits=Waits.NOT, repeatable=True)
-    def schedules(self) -> list[Schedule]: ...
+        A schedule of the same name is replaced. What was missed while the broker was closed is published once.
+        """
 
-    @_operation(_PUBLISH, ALL, about=About.SCHEDULE)
-    def pause_schedule(self, name: str) -> Schedule: ...
+    @operation(_READ, ALL, about=About.LIST, waits=Waits.NOT, repeatable=True)
+    def schedules(self) -> list[Schedule]:
+        """Every schedule, by name."""
 
-    @_operation(_PUBLISH, ALL, about=About.SCHEDULE)
-    def resume_schedule(self, name: str) -> Schedule: ...
+    @operation(_PUBLISH, ALL, about=About.SCHEDULE)
+    def pause_schedule(self, name: str) -> Schedule:
+        """Stop a schedule from firing."""
 
-    @_operation(_PUBLISH, ALL, about=About.SCHEDULE)
-    def remove_schedule(self, name: str) -> None: ...
+    @operation(_PUBLISH, ALL, about=About.SCHEDULE)
+    def resume_schedule(self, name: str) -> Schedule:
+        """Let a paused schedule fire again, from now on."""
+
+    @operation(_PUBLISH, ALL, about=About.SCHEDULE)
+    def remove_schedule(self, name: str) -> None:
+        """End a schedule."""
 
     # Dead letters, and the past. A function does not travel: CALL takes the ids or offsets that it has chosen.
 
-    @_operation(_READ, "topic", repeatable=True)
+    @operation(_READ, "topic", repeatable=True)
     def dead_letters(
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
-    ) -> list[DeadLetter]: ...
+    ) -> list[DeadLetter]:
+        """The dead letters of a topic, oldest first."""
 
-    @_operation(_READ, "identity", repeatable=True)
-    def dead_letter(self, identity: MessageId | str) -> DeadLetter: ...
+    @operation(_READ, "identity", repeatable=True)
+    def dead_letter(self, identity: MessageId | str) -> DeadLetter:
+        """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
 
-    @_operation(_ADMIN, "topic", waits=Waits.HOURS, large=True)
+    @operation(_ADMIN, "topic", waits=Waits.HOURS, large=True)
     def redrive(
         self,
         topic: str,
@@ -330,12 +258,18 @@ class BrokerOperations(Protocol):
         rate: float | None = None,
         dry_run: bool = False,
         progress: Callable[[int], object] | None = None,
-    ) -> RedriveReport: ...
+    ) -> RedriveReport:
+        """Send dead letters back to the groups that gave them up, or as new messages to another topic.
 
-    @_operation(_ADMIN, "topic", waits=Waits.HOURS, large=True)
-    def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int: ...
+        Each goes once, also when this is stopped in the middle; `rate` is in messages a second. `progress` is told
+        after each step how many letters it had.
+        """
 
-    @_operation(_CONSUME, "topic", waits=Waits.HOURS, large=True)
+    @operation(_ADMIN, "topic", waits=Waits.HOURS, large=True)
+    def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
+        """Let dead letters go for good; how many."""
+
+    @operation(_CONSUME, "topic", waits=Waits.HOURS, large=True)
     def replay(
         self,
         topic: str,
@@ -348,34 +282,40 @@ class BrokerOperations(Protocol):
         partition: int | None = None,
         filter: Callable[[StoredMessage], bool] | None = None,
         rate: float | None = None,
-    ) -> int: ...
+    ) -> int:
+        """A window of the past once more, into a fresh group (its name) or a function; how many messages.
 
-    @_operation(_READ, "identity", repeatable=True)
-    def trace(self, identity: MessageId | str) -> Trace: ...
+        Acked, dead and archived messages are included; the live groups are not touched. A function is called here
+        and now; a group waits for its consumers.
+        """
+
+    @operation(_READ, "identity", repeatable=True)
+    def trace(self, identity: MessageId | str) -> Trace:
+        """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
 
     # Stages.
 
-    @_operation(_PUBLISH, ALL, about=About.STAGES, waits=Waits.LONG, repeatable=True)
+    @operation(_PUBLISH, ALL, about=About.STAGES, waits=Waits.LONG, repeatable=True)
     def seal_stage(self, stage: str) -> int: ...
 
-    @_operation(_PUBLISH, ALL, about=About.STAGES, waits=Waits.HOURS, repeatable=True)
+    @operation(_PUBLISH, ALL, about=About.STAGES, waits=Waits.HOURS, repeatable=True)
     def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int: ...
 
-    @_operation(_PUBLISH, ALL, about=About.STAGES, repeatable=True)
+    @operation(_PUBLISH, ALL, about=About.STAGES, repeatable=True)
     def staged_sequence(self, producer: str) -> int | None: ...
 
-    @_operation(_PUBLISH, ALL, about=About.STAGES, repeatable=True)
+    @operation(_PUBLISH, ALL, about=About.STAGES, repeatable=True)
     def drop_staged(self, stages: Sequence[str]) -> None: ...
 
 
 class PipelineOperations(Protocol):
     """What a server knows of and a broker does not: both faces of a client have it."""
 
-    @_operation(_CONSUME, ALL, about=About.PIPELINES, repeatable=True)
+    @operation(_CONSUME, ALL, about=About.PIPELINES, repeatable=True)
     def report_pipeline(self, report: PipelineReport) -> None:
         """Tell the server what a pipeline is doing; it keeps the newest report, for a day."""
 
-    @_operation(_READ, ALL, about=About.PIPELINES, repeatable=True)
+    @operation(_READ, ALL, about=About.PIPELINES, repeatable=True)
     def pipelines(self) -> list[PipelineReport]:
         """What every pipeline has reported last, by name; `silent` are those that ought to have reported again."""
 
@@ -383,7 +323,7 @@ class PipelineOperations(Protocol):
 class TokenOperations(Protocol):
     """The tokens of a server: asked for by name only, as the command line does."""
 
-    @_operation(_ADMIN, ALL, about=About.TOKENS)
+    @operation(_ADMIN, ALL, about=About.TOKENS)
     def create_token(
         self,
         name: str,
@@ -393,8 +333,12 @@ class TokenOperations(Protocol):
         expires_in: float | str | None = None,
     ) -> NewToken: ...
 
-    @_operation(_ADMIN, ALL, about=About.TOKENS, repeatable=True)
+    @operation(_ADMIN, ALL, about=About.TOKENS, repeatable=True)
     def tokens(self) -> list[TokenInfo]: ...
 
-    @_operation(_ADMIN, ALL, about=About.TOKENS)
+    @operation(_ADMIN, ALL, about=About.TOKENS)
     def revoke_token(self, token: str) -> TokenInfo: ...
+
+
+OPERATIONS = operations_of(BrokerOperations, PipelineOperations, TokenOperations)
+"""Every operation, by its name."""

@@ -1,24 +1,20 @@
-"""Everything of a broker beside publishing, consuming and reading: groups, delays, dead letters, replay, traces."""
+# Made from api/operations.py by tools/faces.py: change that, and run `make faces`.
+"""The operations of `penstock.Broker` that its shard does, or that are answers about it."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from penstock.model.group_settings import GroupSettings
-from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, GroupInUse, InvalidArgument
+from penstock.model.errors import BrokerClosed
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
-from penstock.model.message import Data, Message, MessageId, StoredMessage
-from penstock.model.names import Priority, check_group_name
-from penstock.model.options import check_limit, check_rate, duration, optional, whole
+from penstock.model.message import Data, MessageId, StoredMessage
+from penstock.model.names import Priority
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
-from penstock.shard.interrupts import Uninterrupted
-from penstock.shard.operations import dead_letters, delays, groups, replay
+from penstock.shard.operations import dead_letters, delays, groups, replay, schedules
 from penstock.shard.shard import Shard
 from penstock.views import info, tracing
 
@@ -30,9 +26,7 @@ class Administration:
 
     def status(self) -> BrokerStatus:
         """The broker at this instant: who it is, how much it holds, and whether it can write."""
-        return info.broker_status(self._open_engine())
-
-    # Groups.
+        return info.status(self._open_shard())
 
     def create_group(
         self,
@@ -44,39 +38,33 @@ class Administration:
         max_in_flight: int | None = None,
     ) -> GroupInfo:
         """Make a group before its first consumer comes, with settings of its own."""
-        check_group_name(group)
-        settings = GroupSettings(
-            visibility_timeout=optional(duration(0.001))(visibility_timeout),
-            max_in_flight=optional(whole(1, 1_000_000_000))(max_in_flight),
+        return groups.create_group(
+            self._open_shard(),
+            topic,
+            group,
+            start=start,
+            visibility_timeout=visibility_timeout,
+            max_in_flight=max_in_flight,
         )
-        with Uninterrupted():
-            if (topic, group) in groups.list_groups(self.shard, None):
-                raise GroupInUse(f"{topic} has a group {shown(group)} already")
-            self.shard.dispatcher.open_group(topic, group, start, settings)
-            return groups.show_group(self.shard, topic, group)
 
     def groups(self, topic: str | None = None) -> list[GroupInfo]:
         """Every group, or those of one topic."""
-        with Uninterrupted():
-            found = groups.list_groups(self.shard, topic)
-            return [groups.show_group(self.shard, name, group) for name, group in found]
+        return groups.groups(self._open_shard(), topic)
 
     def group(self, topic: str, group: str) -> GroupInfo:
         """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
-        with Uninterrupted():
-            return groups.show_group(self.shard, topic, group)
+        return groups.group(self._open_shard(), topic, group)
 
     def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
         """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
 
         Times are datetimes, ISO 8601 text, or seconds since 1970 with a fraction (a whole number is an offset).
         """
-        with Uninterrupted():
-            groups.seek_group(self.shard, topic, group, to, partition)
+        groups.seek_group(self._open_shard(), topic, group, to, partition=partition)
 
     def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
-        self.seek_group(topic, group, "earliest")
+        groups.reset_group(self._open_shard(), topic, group)
 
     def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
@@ -84,34 +72,25 @@ class Administration:
         The group is made if it is new, and is for no consumers; durable when this returns. Each position is the next
         offset to be read, and may go back; where it is the same as before, nothing is written.
         """
-        with Uninterrupted():
-            groups.checkpoint_group(self._open_engine(), topic, group, positions)
+        groups.checkpoint_group(self._open_shard(), topic, group, positions)
 
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
-        with Uninterrupted():
-            self.shard.dispatcher.delete_group(topic, group)
-
-    # Delays.
+        groups.delete_group(self._open_shard(), topic, group)
 
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
-        with Uninterrupted():
-            return list(delays.list_delayed(self.shard, topic, check_limit(limit)))
+        return delays.delayed(self._open_shard(), topic, limit=limit)
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
-        with Uninterrupted():
-            return delays.cancel_delayed(self.shard, _identity(identity))
+        return delays.cancel_delayed(self._open_shard(), identity)
 
     def reschedule_delayed(
         self, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
     ) -> datetime | None:
         """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
-        with Uninterrupted():
-            return delays.reschedule_delayed(self.shard, _identity(identity), delay, deliver_at)
-
-    # Schedules.
+        return delays.reschedule_delayed(self._open_shard(), identity, delay=delay, deliver_at=deliver_at)
 
     def schedule(
         self,
@@ -130,53 +109,44 @@ class Administration:
 
         A schedule of the same name is replaced. What was missed while the broker was closed is published once.
         """
-        message = Message(value, key, headers, priority, expires_in=expires_in)
-        with Uninterrupted():
-            with self.shard.lock:
-                made, commit = self._open_engine().schedules.put(name, cron, zone, topic, message)
-            self.shard.journal.wait(commit)
-        return made
+        return schedules.schedule(
+            self._open_shard(),
+            name,
+            cron,
+            topic,
+            value,
+            zone=zone,
+            key=key,
+            headers=headers,
+            priority=priority,
+            expires_in=expires_in,
+        )
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        with self.shard.lock:
-            return self._open_engine().schedules.all()
+        return schedules.schedules(self._open_shard())
 
     def pause_schedule(self, name: str) -> Schedule:
         """Stop a schedule from firing."""
-        return self._pause(name, paused=True)
+        return schedules.pause_schedule(self._open_shard(), name)
 
     def resume_schedule(self, name: str) -> Schedule:
         """Let a paused schedule fire again, from now on."""
-        return self._pause(name, paused=False)
+        return schedules.resume_schedule(self._open_shard(), name)
 
     def remove_schedule(self, name: str) -> None:
         """End a schedule."""
-        with Uninterrupted():
-            with self.shard.lock:
-                commit = self._open_engine().schedules.remove(name)
-            self.shard.journal.wait(commit)
-
-    def _pause(self, name: str, paused: bool) -> Schedule:
-        with Uninterrupted():
-            with self.shard.lock:
-                changed, commit = self._open_engine().schedules.pause(name, paused)
-            self.shard.journal.wait(commit)
-        return changed
-
-    # Dead letters.
+        schedules.remove_schedule(self._open_shard(), name)
 
     def dead_letters(
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a topic, oldest first."""
-        found: Iterator[DeadLetter] = dead_letters.list_dead_letters(self._open_engine(), topic)
-        chosen = (letter for letter in found if filter is None or filter(letter))
-        return list(itertools.islice(chosen, check_limit(limit)))
+        return dead_letters.dead_letters(self._open_shard(), topic, filter=filter, limit=limit)
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
-        return dead_letters.find_dead_letter(self._open_engine(), _identity(identity))
+        return dead_letters.dead_letter(self._open_shard(), identity)
 
     def redrive(
         self,
@@ -193,13 +163,13 @@ class Administration:
         Each goes once, also when this is stopped in the middle; `rate` is in messages a second. `progress` is told
         after each step how many letters it had.
         """
-        return dead_letters.redrive(self._open_engine(), topic, filter, to, check_rate(rate), dry_run, progress)
+        return dead_letters.redrive(
+            self._open_shard(), topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress
+        )
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good; how many."""
-        return dead_letters.purge(self._open_engine(), topic, filter)
-
-    # The past.
+        return dead_letters.purge_dead_letters(self._open_shard(), topic, filter=filter)
 
     def replay(
         self,
@@ -219,25 +189,24 @@ class Administration:
         Acked, dead and archived messages are included; the live groups are not touched. A function is called here
         and now; a group waits for its consumers.
         """
-        window = replay.replay_window(from_time, to_time, from_offset, to_offset)
-        place = (self._open_engine(), topic, window, partition)
-        if isinstance(to, str):
-            with Uninterrupted():
-                return replay.replay_to_group(*place, to, filter, check_rate(rate))
-        if not callable(to):
-            raise InvalidArgument(f"{shown(to)} is not the name of a group and not a function")
-        return replay.replay_to_function(*place, to, filter, check_rate(rate))
+        return replay.replay(
+            self._open_shard(),
+            topic,
+            to,
+            from_time=from_time,
+            to_time=to_time,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            partition=partition,
+            filter=filter,
+            rate=rate,
+        )
 
     def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
-        with Uninterrupted():
-            return tracing.trace(self._open_engine(), _identity(identity))
+        return tracing.trace(self._open_shard(), identity)
 
-    def _open_engine(self) -> Shard:
+    def _open_shard(self) -> Shard:
         if self.shard.closed:
             raise BrokerClosed("the broker is closed")
         return self.shard
-
-
-def _identity(identity: MessageId | str) -> MessageId:
-    return MessageId.parse(str(identity))  # one that was made by hand is checked too

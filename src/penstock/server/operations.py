@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from penstock.api.operations import ALL, OPERATIONS, About, Operation
+from penstock.api.operation import ALL, About, Operation
+from penstock.api.operations import OPERATIONS
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
 from penstock.model.bounds import nearest, shown

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from penstock.aio.broker import around
-from penstock.api.operations import OPERATIONS, About
+from penstock.api.operation import About
+from penstock.api.operations import OPERATIONS
 from penstock.embedded.broker import Broker
 from penstock.server.access.access import Access
 from penstock.server.access.principal import Principal

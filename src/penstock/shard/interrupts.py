@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
 
 _fast = importlib.import_module("_signal")  # what `signal` wraps; its enums cost ten times the call
 _main = threading.main_thread()
 _SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP))
 _Handler = Callable[[int, FrameType | None], object]
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 class Uninterrupted:
@@ -41,3 +45,14 @@ class Uninterrupted:
                 _fast.signal(number, handler)
             for came, frame in self._came:
                 dict(self._handlers)[came](came, frame)
+
+
+def uninterrupted(operation: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """The same operation, which signals wait for."""
+
+    @functools.wraps(operation)
+    def whole(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        with Uninterrupted():
+            return operation(*args, **kwargs)
+
+    return whole

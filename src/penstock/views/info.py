@@ -49,7 +49,7 @@ def journal_size(shard: Shard) -> JournalSize:
         return JournalSize(sum(ends), len(ends), shard.journal.unwritten_bytes)
 
 
-def broker_status(shard: Shard) -> BrokerStatus:
+def status(shard: Shard) -> BrokerStatus:
     """The numbers of now; topics are counted some at a time, so that publishers do not wait for it."""
     with shard.lock:
         topics = list(shard.catalog.by_id.values())

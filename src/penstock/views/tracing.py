@@ -11,14 +11,17 @@ from penstock.model.message import MessageId, StoredMessage
 from penstock.model.traces import Trace, TraceLine
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
+from penstock.shard.interrupts import uninterrupted
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
 
 
-def trace(shard: Shard, identity: MessageId) -> Trace:
+@uninterrupted
+def trace(shard: Shard, identity: MessageId | str) -> Trace:
     """The life of a message, as exactly as the event log tells it."""
+    identity = MessageId.parse(str(identity))
     with shard.lock:
         topic = shard.topic(identity.topic)
         if identity.partition >= len(topic.partitions):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api.operations import OPERATIONS, Operation
+from penstock.api.operation import Operation
+from penstock.api.operations import OPERATIONS
 from penstock.model.bounds import UNCOUNTED_BYTES, check_size
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.shapes import check_parts

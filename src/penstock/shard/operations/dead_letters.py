@@ -18,9 +18,10 @@ from penstock.log.topics import Catalog, Partition, Topic
 from penstock.model.batch import Batch
 from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
-from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, RedriveReport
+from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, LetterChoice, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.options import check_limit, check_rate
 from penstock.model.pace import Pace, paced
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import to_datetime
@@ -70,8 +71,17 @@ def _letters(source: LogSource, partitions: list[Partition], windows: Mapping[in
                 yield _to_letter(message)
 
 
-def find_dead_letter(shard: Shard, identity: MessageId) -> DeadLetter:
+def dead_letters(
+    shard: Shard, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
+) -> list[DeadLetter]:
+    """The dead letters of a topic, oldest first."""
+    chosen = (letter for letter in list_dead_letters(shard, topic) if filter is None or filter(letter))
+    return list(itertools.islice(chosen, check_limit(limit)))
+
+
+def dead_letter(shard: Shard, identity: MessageId | str) -> DeadLetter:
     """One dead letter by its id."""
+    identity = MessageId.parse(str(identity))
     with shard.lock:
         topic = shard.topic(identity.topic)
         if not identity.topic.endswith(DEAD_LETTERS) or identity.partition >= len(topic.partitions):
@@ -171,21 +181,23 @@ def _windows_of(named: ByName, ends: list[int]) -> dict[int, Window]:
 
 def redrive(
     shard: Shard,
-    topic_name: str,
-    chosen: Callable[[DeadLetter], bool] | None,
-    to: str | None,
-    rate: float | None,
-    dry_run: bool,
+    topic: str,
+    *,
+    filter: LetterChoice | None = None,
+    to: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> RedriveReport:
     """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle."""
     report = RedriveReport(dry_run=dry_run)
-    letters_topic = dead_letters_topic(topic_name)
+    rate = check_rate(rate)
+    letters_topic = dead_letters_topic(topic)
     if letters_topic == check_open_topic(letters_topic.removesuffix(DEAD_LETTERS) if to is None else to):
-        raise InvalidArgument(f"dead letters of {topic_name} are in {to} already: give another topic")
+        raise InvalidArgument(f"dead letters of {topic} are in {to} already: give another topic")
     pace = Pace(None if dry_run else rate)
     # What dies again meanwhile comes behind this end: one call does not go round in circles.
-    steps = _in_steps(_until_now(shard, topic_name, chosen), chosen, pace.at_once(AT_ONCE))
+    steps = _in_steps(_until_now(shard, topic, filter), filter, pace.at_once(AT_ONCE))
     for sleep_s, letters in paced(steps, pace, shard.clock.monotonic_s):
         shard.clock.sleep_s(sleep_s)
         report.selected += len(letters)
@@ -197,18 +209,16 @@ def redrive(
     return report
 
 
-def purge(shard: Shard, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> int:
+def purge_dead_letters(shard: Shard, topic: str, *, filter: LetterChoice | None = None) -> int:
     """Let dead letters go for good; how many."""
     gone = 0
-    for some in _in_steps(_until_now(shard, topic_name, chosen), chosen, AT_ONCE):
+    for some in _in_steps(_until_now(shard, topic, filter), filter, AT_ONCE):
         with Uninterrupted():
             gone += _purge_some(shard, some)
     return gone
 
 
-def _in_steps(
-    letters: Iterable[DeadLetter], chosen: Callable[[DeadLetter], bool] | None, at_once: int
-) -> Iterator[list[DeadLetter]]:
+def _in_steps(letters: Iterable[DeadLetter], chosen: LetterChoice | None, at_once: int) -> Iterator[list[DeadLetter]]:
     """The chosen ones, so many or so many bytes at once."""
     waiting: list[DeadLetter] = []
     size_bytes = 0
@@ -223,7 +233,7 @@ def _in_steps(
         yield waiting
 
 
-def _until_now(shard: Shard, topic_name: str, chosen: Callable[[DeadLetter], bool] | None) -> Iterator[DeadLetter]:
+def _until_now(shard: Shard, topic_name: str, chosen: LetterChoice | None) -> Iterator[DeadLetter]:
     """Those that may be chosen, of what is there by now."""
     with shard.lock:
         topic = _find_topic(shard.catalog, topic_name)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from penstock.model.errors import InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId, StoredMessage
+from penstock.model.options import check_limit
 from penstock.model.schedules import DelayedMessage, check_open_topic
 from penstock.model.units import Duration, Time, due_time_us, to_datetime
 from penstock.segments.window import Window
 from penstock.shard.flow import check_flow
+from penstock.shard.interrupts import uninterrupted
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 _AT_ONCE = 10_000
 _Place = tuple[int, int, int]  # when it falls due, its partition and its offset
 _BEFORE_ALL: _Place = (-1, -1, -1)
+
+
+@uninterrupted
+def delayed(shard: Shard, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
+    """What is not due yet, the next to fall due first."""
+    return list(list_delayed(shard, topic, check_limit(limit)))
 
 
 def list_delayed(shard: Shard, topic_name: str, limit: int | None = None, skip: int = 0) -> Iterator[DelayedMessage]:
@@ -65,8 +73,10 @@ def find_delayed(shard: Shard, identity: MessageId) -> DelayedMessage:
         return DelayedMessage(identity, _due_us(delivery, message))
 
 
-def cancel_delayed(shard: Shard, identity: MessageId) -> bool:
+@uninterrupted
+def cancel_delayed(shard: Shard, identity: MessageId | str) -> bool:
     """Withdraw a delayed message: True if and only if nobody ever gets it."""
+    identity = MessageId.parse(str(identity))
     check_open_topic(identity.topic)
     delivery, message = _find(shard, identity)
     with shard.lock:
@@ -82,10 +92,12 @@ def cancel_delayed(shard: Shard, identity: MessageId) -> bool:
         return message.deliver_at_us is not None and identity.offset in state.withdrawn
 
 
+@uninterrupted
 def reschedule_delayed(
-    shard: Shard, identity: MessageId, delay: Duration | None, deliver_at: Time | None
+    shard: Shard, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
 ) -> datetime | None:
     """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
+    identity = MessageId.parse(str(identity))
     check_open_topic(identity.topic)
     delivery, message = _find(shard, identity)
     now_us = shard.clock.wall_us()

@@ -1,4 +1,4 @@
-"""Groups as people see them: list, show, move; and those that only show how far a reader is."""
+"""Groups as people see them: make, list, show, move, change, forget; and those that only show how far a reader is."""
 
 from __future__ import annotations
 
@@ -13,20 +13,56 @@ from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
-from penstock.model.errors import InvalidArgument
+from penstock.model.errors import GroupInUse, InvalidArgument
 from penstock.model.events import Event, EventKind
-from penstock.model.group_settings import encode_changed
+from penstock.model.group_settings import GroupSettings, encode_changed
 from penstock.model.info import GroupInfo, MemberInfo
 from penstock.model.names import check_group_name
+from penstock.model.options import duration, optional, whole
 from penstock.model.schedules import check_open_topic
-from penstock.model.units import Time, parse_digits, parse_time_us
+from penstock.model.units import Duration, Time, parse_digits, parse_time_us
 from penstock.segments.window import Window
+from penstock.shard.interrupts import uninterrupted
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.routing import check_partition
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.active_group import ActiveGroup
     from penstock.shard.shard import Shard
+
+
+@uninterrupted
+def create_group(
+    shard: Shard,
+    topic: str,
+    group: str,
+    *,
+    start: str | Time = "earliest",
+    visibility_timeout: Duration | None = None,
+    max_in_flight: int | None = None,
+) -> GroupInfo:
+    """Make a group, which must be new."""
+    check_group_name(group)
+    settings = GroupSettings(
+        visibility_timeout=optional(duration(0.001))(visibility_timeout),
+        max_in_flight=optional(whole(1, 1_000_000_000))(max_in_flight),
+    )
+    if (topic, group) in list_groups(shard, None):
+        raise GroupInUse(f"{topic} has a group {shown(group)} already")
+    shard.dispatcher.open_group(topic, group, start, settings)
+    return show_group(shard, topic, group)
+
+
+@uninterrupted
+def groups(shard: Shard, topic: str | None = None) -> list[GroupInfo]:
+    """Every group, or those of one topic."""
+    return [show_group(shard, *pair) for pair in list_groups(shard, topic)]
+
+
+@uninterrupted
+def group(shard: Shard, topic: str, group: str) -> GroupInfo:
+    """One group."""
+    return show_group(shard, topic, group)
 
 
 def list_groups(shard: Shard, topic_name: str | None) -> list[tuple[str, str]]:
@@ -53,6 +89,7 @@ def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
     return replace(info, oldest_unacked_s=_oldest_age_s(shard, topic, standing))
 
 
+@uninterrupted
 def configure_group(shard: Shard, topic_name: str, name: str, **changes: Any) -> GroupInfo:
     """Change settings of a group, durably; where they are as wanted already, nothing is written."""
     with shard.lock:
@@ -81,16 +118,25 @@ def _configured(topic: Topic, name: str, changes: Mapping[str, Any], now_us: int
         yield number, Event(EventKind.CONFIGURED, now_us, progress.floor, count, name, detail=detail)
 
 
-def seek_group(shard: Shard, topic_name: str, name: str, to: str | int | Time, partition: int | None) -> None:
+@uninterrupted
+def seek_group(shard: Shard, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
     """Move a group to an offset, a time, or to the beginning or the end."""
-    delivery = shard.dispatcher.find_group(topic_name, name)
-    topic = delivery.topic
-    if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(topic.partitions)):
-        raise InvalidArgument(
-            f"{topic_name} has no partition {shown(partition)}: it has 0 to {len(topic.partitions) - 1}"
-        )
-    chosen = range(len(topic.partitions)) if partition is None else [partition]
-    shard.dispatcher.seek(topic_name, name, {number: _target(shard, topic, number, to) for number in chosen})
+    found = shard.dispatcher.find_group(topic, group).topic
+    if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(found.partitions)):
+        raise InvalidArgument(f"{topic} has no partition {shown(partition)}: it has 0 to {len(found.partitions) - 1}")
+    chosen = range(len(found.partitions)) if partition is None else [partition]
+    shard.dispatcher.seek(topic, group, {number: _target(shard, found, number, to) for number in chosen})
+
+
+def reset_group(shard: Shard, topic: str, group: str) -> None:
+    """Move a group to the beginning."""
+    seek_group(shard, topic, group, "earliest")
+
+
+@uninterrupted
+def delete_group(shard: Shard, topic: str, group: str) -> None:
+    """Forget a group without consumers."""
+    shard.dispatcher.delete_group(topic, group)
 
 
 def place_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
@@ -114,6 +160,7 @@ def place_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int
         shard.dispatcher.seek(topic_name, name, wanted)
 
 
+@uninterrupted
 def checkpoint_group(shard: Shard, topic_name: str, name: str, positions: Mapping[int, int]) -> None:
     """Note how far a reader is that keeps its own position, so that its lag is seen; its group is made if it is new."""
     check_group_name(name)

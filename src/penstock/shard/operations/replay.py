@@ -10,9 +10,11 @@ from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.names import check_group_name
+from penstock.model.options import check_rate
 from penstock.model.pace import Pace
 from penstock.model.units import Time, parse_time_us
 from penstock.segments.window import Window
+from penstock.shard.interrupts import uninterrupted
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
@@ -21,9 +23,29 @@ if TYPE_CHECKING:
 Choice = Callable[[StoredMessage], bool]
 
 
-def replay_window(
-    from_time: Time | None, to_time: Time | None, from_offset: int | None, to_offset: int | None
-) -> Window:
+def replay(
+    shard: Shard,
+    topic: str,
+    to: str | Callable[[StoredMessage], object],
+    *,
+    from_time: Time | None = None,
+    to_time: Time | None = None,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+    partition: int | None = None,
+    filter: Choice | None = None,
+    rate: float | None = None,
+) -> int:
+    """A window of the past once more, into a fresh group or a function; how many messages."""
+    window = _window(from_time, to_time, from_offset, to_offset)
+    if isinstance(to, str):
+        return replay_to_group(shard, topic, window, partition, to, filter, check_rate(rate))
+    if not callable(to):
+        raise InvalidArgument(f"{shown(to)} is not the name of a group and not a function")
+    return replay_to_function(shard, topic, window, partition, to, filter, check_rate(rate))
+
+
+def _window(from_time: Time | None, to_time: Time | None, from_offset: int | None, to_offset: int | None) -> Window:
     """The window that was asked for: times or offsets, the first inside and the second outside."""
     window = Window()
     if from_time is not None:
@@ -68,6 +90,7 @@ def replay_to_function(
     return count
 
 
+@uninterrupted
 def replay_to_group(
     shard: Shard,
     topic_name: str,

@@ -12,7 +12,7 @@ from penstock.server.http.documenting import errors
 from penstock.server.http.group_views import GroupView, listed_view
 from penstock.server.http.topic_views import BusyTopic, topic_fields
 from penstock.server.metrics.live import LivePoint
-from penstock.views.info import broker_status
+from penstock.views import info
 from penstock.views.listing import busiest_topics, lagging_groups
 
 _SHOWN = 10
@@ -40,7 +40,7 @@ async def overview(caller: Caller) -> Overview:
         busiest = busiest_topics(services.shard, services.ranking, sees, _SHOWN)
         lagging = lagging_groups(services.shard, services.ranking, sees, _SHOWN)
         return Overview(
-            broker_status(services.shard),
+            info.status(services.shard),
             latest,
             [BusyTopic(**topic_fields(listed), published_per_second=rate) for listed, rate in busiest],
             list(map(listed_view, lagging)),
