@@ -64,6 +64,16 @@ class Operation:
     """A server does it by its name (CALL); if not, it has commands of its own."""
 
     @property
+    def group_verb(self) -> str | None:
+        """What it does to a group, if it takes just a group and answers with it: `pause` for `pause_group`.
+
+        Its command and its route are made from the table.
+        """
+        signature, verb = self.signature, self.name.removesuffix("_group")
+        is_verb = verb != self.name and signature.return_annotation == "GroupInfo"
+        return verb if is_verb and [*signature.parameters] == ["topic", "group"] else None
+
+    @property
     def summary(self) -> str:
         """What it does, in the words of its declaration."""
         return inspect.getdoc(self.declared) or ""

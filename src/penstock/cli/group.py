@@ -1,4 +1,4 @@
-"""`penstock group`: list, show, move and delete groups of consumers."""
+"""`penstock group`: list, show, move, change and delete groups of consumers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.api.operation import Operation
+from penstock.api.operations import OPERATIONS
 from penstock.cli.completion import complete_topic
 from penstock.cli.lazy import new_app
 from penstock.cli.output import Format, FormatOption, new_table, show, show_duration
@@ -105,6 +107,23 @@ def delete(target: Target, topic: TopicArgument, group: GroupArgument, output: F
     with target.open() as broker:
         broker.delete_group(topic, group)
     show({"deleted": {"topic": topic, "group": group}}, output, f"the group {group} of {topic} is forgotten")
+
+
+def _add_verb(verb: str, operation: Operation) -> None:
+    """A command for an operation that takes a group and answers with it."""
+
+    def change(target: Target, topic: TopicArgument, group: GroupArgument, output: FormatOption = Format.TABLE) -> None:
+        with target.open() as broker:
+            _show_group(getattr(broker, operation.name)(topic, group), output)
+
+    example = f"penstock group {verb} orders kitchen"
+    change.__doc__ = f"{operation.summary}\n\nFor example:\n\n    {example}\n    {example} --server queue:9000\n"
+    app.command(verb)(targeted(change))
+
+
+for _operation in OPERATIONS.values():
+    if _operation.group_verb is not None:
+        _add_verb(_operation.group_verb, _operation)
 
 
 def group_table(groups: list[GroupInfo]) -> Table:

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import msgspec
 from litestar import Router, delete, get, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import JSONBody, Parameter
 from msgspec import Meta
 
+from penstock.api.operation import Operation
+from penstock.api.operations import OPERATIONS
 from penstock.model.bounds import shown
 from penstock.model.errors import GroupInUse
 from penstock.model.info import GroupInfo
@@ -69,6 +72,12 @@ class Seek(msgspec.Struct, forbid_unknown_fields=True):
     """An offset (a whole number), a time (ISO 8601, or seconds since 1970 with a fraction), `earliest` or `latest`."""
     partition: OffsetNumber | None = None
     """Only this one."""
+
+
+class OfTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """The topic whose group is meant."""
+
+    topic: str
 
 
 class NewOffsets(msgspec.Struct, forbid_unknown_fields=True):
@@ -237,6 +246,18 @@ def _offsets(group: Group, found: list[ListedGroup]) -> GroupOffsets:
     )
 
 
+def _verb_route(verb: str, operation: Operation) -> HTTPRouteHandler:
+    """The route of an operation that takes a group and answers with it."""
+
+    async def change(caller: Caller, group: Group, data: JSONBody[OfTopic]) -> GroupView:
+        return group_view(await caller.call(operation.name, topic=data.topic, group=group))
+
+    change.__name__, change.__doc__ = operation.name, operation.summary
+    body, failures = body_of(OfTopic, {"topic": "orders"}), errors(409, 507)
+    route = post(f"/groups/{{group:str}}/{verb}", status_code=200, operation_class=body, responses=failures)
+    return route(change)
+
+
 ROUTES = Router(
     "/v1",
     route_handlers=[
@@ -248,6 +269,7 @@ ROUTES = Router(
         group_offsets,
         commit_offsets,
         group_assignment,
+        *(_verb_route(one.group_verb, one) for one in OPERATIONS.values() if one.group_verb is not None),
     ],
     tags=["groups"],
 )
