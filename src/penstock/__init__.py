@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Unauthenticated,
     )
     from penstock.model.events import Event, EventKind
+    from penstock.model.group_settings import GroupSettings
     from penstock.model.info import BrokerStatus, GroupInfo, MemberInfo, PartitionInfo, RecoveryReport, TopicInfo
     from penstock.model.letters import DeadLetter, RedriveReport
     from penstock.model.message import Message, MessageId, MessageIds, StoredMessage
@@ -89,6 +90,7 @@ else:
                 "TopicNotFound",
             ),
             "penstock.model.events": ("Event", "EventKind"),
+            "penstock.model.group_settings": ("GroupSettings",),
             "penstock.model.info": (
                 "BrokerStatus",
                 "GroupInfo",
@@ -126,6 +128,7 @@ __all__ = [
     "GroupInUse",
     "GroupInfo",
     "GroupNotFound",
+    "GroupSettings",
     "InvalidArgument",
     "LeaseLost",
     "LimitExceeded",

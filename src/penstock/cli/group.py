@@ -128,7 +128,7 @@ for _operation in OPERATIONS.values():
 
 def group_table(groups: list[GroupInfo]) -> Table:
     """Groups, a row for each."""
-    columns = ("topic", "group", ">consumers", ">lag", ">ready", ">leased", ">delayed", ">retrying", ">dead", ">oldest")
+    columns = ["topic", "group", ">consumers", ">lag", ">ready", ">leased", ">delayed", ">retrying", ">dead", ">oldest"]
     rows = [
         [
             group.topic,
@@ -144,6 +144,9 @@ def group_table(groups: list[GroupInfo]) -> Table:
         ]
         for group in groups
     ]
+    if any(group.settings.shown() for group in groups):
+        columns.append("settings")
+        rows = [[*row, in_words(group.settings.shown())] for row, group in zip(rows, groups, strict=True)]
     return new_table(*columns, rows=rows)
 
 
