@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.terminal import is_terminal, new_console
+from penstock.model.group_settings import GroupSettings
 from penstock.model.visible import LAYOUT, visible, visible_json
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def plain(value: Any) -> Any:
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set):
         return [plain(item) for item in value]
+    if isinstance(value, GroupSettings):
+        return value.shown()
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value if isinstance(value, str | int | float | None) else str(value)

@@ -253,8 +253,13 @@ def _verb_route(verb: str, operation: Operation) -> HTTPRouteHandler:
         return group_view(await caller.call(operation.name, topic=data.topic, group=group))
 
     change.__name__, change.__doc__ = operation.name, operation.summary
-    body, failures = body_of(OfTopic, {"topic": "orders"}), errors(409, 507)
-    route = post(f"/groups/{{group:str}}/{verb}", status_code=200, operation_class=body, responses=failures)
+    route = post(
+        f"/groups/{{group:str}}/{verb}",
+        status_code=200,
+        operation_class=body_of(OfTopic, {"topic": "orders"}),
+        responses=errors(409, 507),
+        guards=permits(operation.name),
+    )
     return route(change)
 
 
