@@ -25,7 +25,7 @@ from penstock.segments.window import Window
 from penstock.shard.operations.burying import bury
 from penstock.shard.operations.dead_letters import list_dead_letters, purge_dead_letters, redrive
 from penstock.shard.operations.delays import cancel_delayed, reschedule_delayed
-from penstock.shard.operations.groups import group_info, seek_group, show_group, standing_of
+from penstock.shard.operations.groups import group_info, pause_group, resume_group, seek_group, show_group, standing_of
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
@@ -102,6 +102,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.starts: dict[tuple[str, str, int], int] = {}
         self.orphans: set[MessageId] = set()  # letters of messages that a seek made live again
         self.purged: set[Place] = set()
+        self.paused: set[Owner] = set()
         self.unwaited: list[tuple[Commit, list[Delivery]]] = []
         self.hands: list[Delivery] = []
         self.consumers: dict[tuple[str, str, int], Consumer] = {}
@@ -256,6 +257,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert fate.retry_us <= now_us, f"{place} comes again too early (T1)"
         assert fate.lease is None or fate.deadline_s <= now_s, f"{place} is leased to two (Q3)"
         assert message.offset >= self.starts[(*place[:3],)], f"{place} is before the start of the group"
+        assert place[:2] not in self.paused, f"{place} comes to a paused group (Q12)"
         assert fate.durable < message.deliveries <= fate.seen + 1, f"the deliveries of {place} are counted wrong (Q6)"
         assert fate.failures <= message.failures < message.deliveries, f"the failures of {place} are counted wrong (Q6)"
         sent.cancelled = False
@@ -431,6 +433,16 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.after(fault)
 
     # Groups and dead letters.
+
+    @rule(topic=topics, group=groups, fault=faults)
+    def pause_or_resume(self, topic: str, group: str, fault: str | int | None) -> None:
+        was = (topic, group) in self.paused
+        change = resume_group if was else pause_group
+        end, _ = self.attempt(fault, lambda: change(self.shard, topic, group))
+        self.after(fault)
+        is_now = show_group(self.shard, topic, group).settings.paused
+        assert end == "cut" or is_now is (was if end == "refused" else not was)
+        self.paused ^= {(topic, group)} if is_now is not was else set()
 
     @rule(
         topic=topics, group=groups, to=st.sampled_from(["earliest", "latest", 3, 7]), dying=st.booleans(), fault=faults
@@ -723,6 +735,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         """When the faults stop, everything that is not done comes again, and then nothing is left (Q2)."""
         if not hasattr(self, "shard") or self.shard.journal.frozen is not None:
             return
+        for topic, group in self.paused:
+            resume_group(self.shard, topic, group)
+        self.paused.clear()
         self.restore_consumers()
         for _ in range(40):
             self.clock.advance(100)

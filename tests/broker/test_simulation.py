@@ -19,7 +19,7 @@ from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
 from penstock.shard.operations.burying import bury
 from penstock.shard.operations.dead_letters import list_dead_letters
-from penstock.shard.operations.groups import list_groups, show_group
+from penstock.shard.operations.groups import list_groups, pause_group, resume_group, show_group
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
@@ -67,6 +67,7 @@ class Simulation:
         self.acked: set[Work] = set()
         self.unsure: set[Work] = set()
         self.delivered: Counter[Work] = Counter()
+        self.paused: set[tuple[str, str]] = set()
         self.workers = [Worker(number) for number in range(CONSUMERS)]
         self.crashes = 0
         self.open()
@@ -86,7 +87,7 @@ class Simulation:
 
     def run(self, steps: int) -> None:
         acts = [self.publish] * 8 + [self.work] * 60 + [self.time_passes] * 12 + [self.keep_time] * 6
-        acts += [self.settle, self.checkpoint]
+        acts += [self.settle, self.checkpoint, self.pause_or_resume]
         for step in range(steps):
             self.chance.choice(acts)()
             assert_folded(self.shard)
@@ -138,6 +139,7 @@ class Simulation:
             work = (worker.group, message.id)
             assert work not in self.acked, f"{work} was acked, and comes again"
             assert self.published[message.id] == message.value
+            assert (message.topic, worker.group) not in self.paused, "Q12: it comes to a paused group"
             assert message.failures < message.deliveries
             self.unsure.discard(work)
             self.delivered[work] += 1
@@ -161,6 +163,12 @@ class Simulation:
         except LeaseLost as error:  # it was too slow
             if fate >= 0.35:
                 self.acked |= {(worker.group, m.id) for m in some if m.id not in error.ids}
+
+    def pause_or_resume(self) -> None:
+        topic, group = self.chance.choice(sorted(TOPICS)), self.chance.choice(sorted(GROUPS))
+        change = resume_group if (topic, group) in self.paused else pause_group
+        change(self.shard, topic, group)
+        self.paused ^= {(topic, group)}
 
     def time_passes(self) -> None:
         self.clock.advance(self.chance.choice([0.01, 0.5, 3]))
@@ -201,6 +209,9 @@ class Simulation:
 
     def drain(self) -> None:
         """The faults stop: everything is delivered and acked."""
+        for topic, group in self.paused:
+            assert resume_group(self.shard, topic, group).settings.paused is False
+        self.paused.clear()
         for worker in self.workers:
             if worker.consumer is not None:
                 worker.consumer.close()
@@ -231,6 +242,7 @@ class Simulation:
                 info.withdrawn, info.skipped, info.lost,
             )  # fmt: skip
             assert min(parts) >= 0
+            assert info.settings.paused is ((topic, group) in self.paused), "Q12: a pause was forgotten"
             assert info.published == sum(parts), f"Q1: {info}"
 
     def check_the_end(self) -> None:

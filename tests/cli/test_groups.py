@@ -44,6 +44,19 @@ def test_show_tells_what_retention_took_from_a_group(command: Command) -> None:
     assert shown(command, "show", "orders", "kitchen")["lost"] == 3
 
 
+def test_a_group_is_paused_and_resumed_and_says_so(orders: Command) -> None:
+    before = orders.ok("group", "list").splitlines()[0]
+    lines = orders.ok("group", "pause", "orders", "kitchen").splitlines()
+    assert lines[1] == "settings: paused"
+    assert orders.ok("group", "list").splitlines()[0].split() == [*before.split(), "settings"]
+    assert orders.ok("group", "list").splitlines()[1].split()[-1] == "paused"
+    assert orders.ok("consume", "orders", "--group", "kitchen", "--max", 1).strip() == ""
+    assert shown(orders, "resume", "orders", "kitchen")["settings"] == {}
+    assert orders.ok("consume", "orders", "--group", "kitchen", "--max", 1).strip() != ""
+    assert "settings" not in orders.ok("group", "list")
+    assert "no group 'nope'" in orders.refused("group", "pause", "orders", "nope")
+
+
 def test_list_and_show_tell_the_lag(orders: Command) -> None:
     orders.ok("publish", "mail", "x")
     orders.ok("consume", "mail", "--group", "sender")

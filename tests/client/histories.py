@@ -371,7 +371,28 @@ def gathering(broker: Any, note: Note) -> None:
     note("pipelines", broker.pipelines())
 
 
-HISTORIES: list[History] = [publishing, reading, delivering, iterating, moving, staging, keeping, assigning, waiting]
+def pausing(broker: Any, note: Note) -> None:
+    """Groups that are handed nothing for a while."""
+    broker.create_topic("breaks", partitions=2)
+    for number in range(6):
+        broker.publish("breaks", f"{number}", partition=number % 2)
+    with broker.consumer("breaks", "crew", name="b1") as consumer:
+        held = consumer.receive(1)
+        note("paused", broker.pause_group("breaks", "crew"))
+        note("again", broker.pause_group("breaks", "crew"))
+        note("nothing", consumer.receive(10))
+        note("in the list", [group.settings for group in broker.groups("breaks")])
+        consumer.ack(held)
+        note("resumed", broker.resume_group("breaks", "crew"))
+        received = consumer.receive(10, wait=5)
+        note("the rest", sorted(message.value for message in received))
+        consumer.ack(received)
+    note("told", [line for line in broker.trace("breaks/0/2").lines if line.kind == "configured"])
+
+
+HISTORIES: list[History] = [
+    *(publishing, reading, delivering, iterating, moving, staging, keeping, assigning, waiting, pausing)
+]
 """Those that every face lives, the embedded one too."""
 LIVED_BY_0_1_0: list[History] = [
     *(publishing, reading, delivering, iterating, moving, staging, keeping, assigning, gathering, waiting)

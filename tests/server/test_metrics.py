@@ -43,7 +43,7 @@ def total(page: Page, name: str) -> float:
 
 def test_the_page_has_what_the_catalogue_lists(world: Watched) -> None:
     world.broker.publish("t", "x")
-    world.broker.create_group("t", "g")
+    world.broker.create_group("t", "g", max_in_flight=7)
     world.broker.consumer("t", "g").close()
     world.metrics.request("native", "publish", 0.001, failed=True)
     world.metrics.pipelines.take(pipeline("p", lag=1))
@@ -92,7 +92,9 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
         broker.publish_many("t", ["x" * 100] * 6)
         broker.publish_many("t", [Message("later", delay=5), Message("short", expires_in=1)])
         ack, fail, kill, release, *late = consumer.receive(6)
+        broker.pause_group("t", "g")
         pages.append(world.page())
+        broker.resume_group("t", "g")
         ack.ack()
         fail.fail("no milk")
         kill.kill("poison")
@@ -127,6 +129,17 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
     pages.append(world.page())
     broker.shard.publish("t", Message("not written yet"))
     pages.append(Page(metrics.render()))
+
+
+def test_a_paused_group_and_the_other_settings_of_groups_are_shown(world: Watched) -> None:
+    world.broker.create_topic("t")
+    world.broker.create_group("t", "g", max_in_flight=7)
+    world.broker.pause_group("t", "g")
+    page = world.page()
+    assert page.value("penstock_group_setting", topic="t", group="g", setting="paused") == 1
+    assert page.value("penstock_group_setting", topic="t", group="g", setting="max_in_flight") == 7
+    world.broker.resume_group("t", "g")
+    assert world.page().find("penstock_group_setting", topic="t", group="g", setting="paused") is None
 
 
 def test_what_a_group_lost_to_retention_is_in_no_lag_and_has_its_own_metric(world: Watched) -> None:

@@ -115,6 +115,14 @@ class AsyncAdministration:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
         await asyncio.to_thread(self._broker.reset_group, topic, group)
 
+    async def pause_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand no messages to a group until it is resumed; its consumers keep what they hold, and can finish it."""
+        return await asyncio.to_thread(self._broker.pause_group, topic, group)
+
+    async def resume_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand messages to a paused group again; whatever has come meanwhile waits for it."""
+        return await asyncio.to_thread(self._broker.resume_group, topic, group)
+
     async def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
 

@@ -173,6 +173,14 @@ class BrokerOperations(Protocol):
     def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
 
+    @operation(_CONSUME, "topic", repeatable=True)
+    def pause_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand no messages to a group until it is resumed; its consumers keep what they hold, and can finish it."""
+
+    @operation(_CONSUME, "topic", repeatable=True)
+    def resume_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand messages to a paused group again; whatever has come meanwhile waits for it."""
+
     @operation(_CONSUME, "topic")
     def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.

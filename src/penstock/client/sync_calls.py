@@ -109,6 +109,14 @@ class ClientCalls(Caller):
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
         self.call("reset_group", None, topic=topic, group=group)
 
+    def pause_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand no messages to a group until it is resumed; its consumers keep what they hold, and can finish it."""
+        return self.call("pause_group", GroupInfo, topic=topic, group=group)
+
+    def resume_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand messages to a paused group again; whatever has come meanwhile waits for it."""
+        return self.call("resume_group", GroupInfo, topic=topic, group=group)
+
     def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
 

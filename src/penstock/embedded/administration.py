@@ -66,6 +66,14 @@ class Administration:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
         groups.reset_group(self._open_shard(), topic, group)
 
+    def pause_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand no messages to a group until it is resumed; its consumers keep what they hold, and can finish it."""
+        return groups.pause_group(self._open_shard(), topic, group)
+
+    def resume_group(self, topic: str, group: str) -> GroupInfo:
+        """Hand messages to a paused group again; whatever has come meanwhile waits for it."""
+        return groups.resume_group(self._open_shard(), topic, group)
+
     def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
 

@@ -26,6 +26,8 @@ class GroupSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replay hands out at most so many messages a second."""
     archived: bool = False
     """Whether it also gets what retention moved to the archive."""
+    paused: bool = False
+    """Whether it is handed nothing."""
     checkpoint: bool = False
     """Whether it only shows how far a reader is that keeps its own position; it has no consumers."""
     missing: tuple[tuple[int, int], ...] = ()
@@ -33,6 +35,8 @@ class GroupSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def room(self, wanted: int, leased: int) -> int:
         """How many of the wanted messages may be leased now, beside those that are leased already."""
+        if self.paused:
+            return 0
         return wanted if self.max_in_flight is None else min(wanted, self.max_in_flight - leased)
 
     def shown(self) -> dict[str, bool | float]:

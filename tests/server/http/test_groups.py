@@ -29,6 +29,7 @@ SHOWN = {
     "oldest_unacked_s",
     "positions",
     "members",
+    "settings",
 }
 PARTS = ("acked", "ready", "leased", "delayed", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost")
 
@@ -50,6 +51,20 @@ def test_a_group_is_made_with_settings_of_its_own_and_deleted(server: HttpRunnin
     assert (settings.visibility_timeout, settings.max_in_flight) == (5.0, 7)
     assert server.ask("DELETE", f"/v1/groups/g?topic={topic}").status == 204
     assert server.refused("DELETE", f"/v1/groups/g?topic={topic}")[0] == 404
+
+
+def test_a_group_is_paused_and_resumed(server: HttpRunning, topic: str) -> None:
+    server.broker.publish_many(topic, ["a", "b"])
+    with server.broker.consumer(topic, "g") as consumer:
+        paused = server.ask("POST", "/v1/groups/g/pause", {"topic": topic})
+        assert (paused.status, paused.json["settings"], paused.json["ready"]) == (200, {"paused": True}, 2)
+        assert consumer.receive() == []
+        assert only(server, topic)["settings"] == {"paused": True}
+        assert server.ask("POST", "/v1/groups/g/resume", {"topic": topic}).json["settings"] == {}
+        assert len(consumer.receive()) == 2
+    assert server.refused("POST", "/v1/groups/nope/pause", {"topic": topic})[0] == 404
+    assert server.refused("POST", "/v1/groups/g/pause", {"topic": topic, "for": 3})[0] == 400
+    assert server.refused("POST", "/v1/groups/g/pause", {})[0] == 400
 
 
 def test_every_message_of_a_group_is_in_one_of_its_numbers(server: HttpRunning, topic: str) -> None:

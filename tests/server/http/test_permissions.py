@@ -45,6 +45,8 @@ _OPERATIONS: dict[tuple[str, str], tuple[str, Any]] = {
     ("GET", "/v1/groups/{group}"): ("read", None),
     ("DELETE", "/v1/groups/{group}"): ("consume", None),
     ("POST", "/v1/groups/{group}/seek"): ("consume", {"topic": "{topic}", "to": "latest"}),
+    ("POST", "/v1/groups/{group}/pause"): ("consume", {"topic": "{topic}"}),
+    ("POST", "/v1/groups/{group}/resume"): ("consume", {"topic": "{topic}"}),
     ("GET", "/v1/groups/{group}/offsets"): ("read", None),
     ("POST", "/v1/groups/{group}/offsets"): ("consume", {"topic": "{topic}", "offsets": {"0": 0}}),
     ("GET", "/v1/groups/{group}/assignment"): ("read", None),

@@ -89,6 +89,16 @@ def show_group(shard: Shard, topic_name: str, name: str) -> GroupInfo:
     return replace(info, oldest_unacked_s=_oldest_age_s(shard, topic, standing))
 
 
+def pause_group(shard: Shard, topic: str, group: str) -> GroupInfo:
+    """Hand no messages to a group until it is resumed."""
+    return configure_group(shard, topic, group, paused=True)
+
+
+def resume_group(shard: Shard, topic: str, group: str) -> GroupInfo:
+    """Hand messages to a paused group again."""
+    return configure_group(shard, topic, group, paused=False)
+
+
 @uninterrupted
 def configure_group(shard: Shard, topic_name: str, name: str, **changes: Any) -> GroupInfo:
     """Change settings of a group, durably; where they are as wanted already, nothing is written."""
