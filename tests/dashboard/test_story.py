@@ -160,6 +160,24 @@ def test_a_group_shows_its_members_and_is_moved(board: Board, client: Client) ->
     assert client.groups("moved") == []
 
 
+def test_a_group_is_paused_and_resumed_and_its_messages_tell_of_it(board: Board, client: Client) -> None:
+    waiting = client.publish("halted", "x")
+    with client.consumer("halted", "halters") as consumer:
+        board.go("groups", "halters")
+        board.click("Pause")
+        board.see("The group is paused")
+        expect(board.page.locator(".badge").filter(has_text="paused")).to_be_visible()
+        assert consumer.receive() == []
+        board.go("groups")
+        expect(board.rows("Groups").filter(has_text="halters")).to_contain_text("paused")
+        board.go("groups", "halters")
+        board.click("Resume")
+        board.see("The group is resumed.")
+        assert [message.id for message in consumer.receive(wait=10)] == [waiting]
+    board.go("topics", "halted", "messages", "0", "0")
+    board.see("not paused")
+
+
 def test_a_topic_is_made_changed_and_deleted(board: Board, client: Client) -> None:
     board.go("topics")
     board.open("New topic")

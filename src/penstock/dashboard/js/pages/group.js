@@ -8,7 +8,7 @@ import { Answered, Command, Empty } from "../components/states.js";
 import { Table } from "../components/table.js";
 import { exact, isoFromInput, localInput } from "../format.js";
 import { html, useState } from "../html.js";
-import { usePoll } from "../poll.js";
+import { act, usePoll } from "../poll.js";
 import { go, href } from "../router.js";
 import { may } from "../store.js";
 import { FATES, Fate } from "./fate.js";
@@ -36,7 +36,8 @@ function OnTopic({ group, ask }) {
       <${GroupBadges} group=${group} />
       <span class="grow"></span>
       ${may("consume")
-        ? html`<button type="button" class="small" onClick=${() => ask({ what: "seek", group })}><${Icon} name="replay" />Seek…</button>
+        ? html`${group.kind === "consumers" ? html`<${Pause} group=${group} />` : null}
+            <button type="button" class="small" onClick=${() => ask({ what: "seek", group })}><${Icon} name="replay" />Seek…</button>
             <button type="button" class="small quiet danger" onClick=${() => ask({ what: "delete", group })}><${Icon} name="trash" />Delete…</button>`
         : null}
     </header>
@@ -54,6 +55,12 @@ function OnTopic({ group, ask }) {
       <${Positions} group=${group} />
     </div>
   </section>`;
+}
+
+function Pause({ group }) {
+  const [verb, done] = group.settings.paused ? ["resume", "The group is resumed."] : ["pause", "The group is paused: it is handed nothing."];
+  const change = () => act(() => post(url`/v1/groups/${group.group}/${verb}`, { topic: group.topic }), done);
+  return html`<button type="button" class="small" onClick=${change}><${Icon} name=${group.settings.paused ? "play" : "pause"} />${group.settings.paused ? "Resume" : "Pause"}</button>`;
 }
 
 function Legend({ group }) {
