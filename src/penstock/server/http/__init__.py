@@ -8,7 +8,7 @@ Every request passes `front.py`. Publishing goes straight to the broker; everyth
 | `front.py`, `caller.py`, `browsers.py` | what every request passes; who sent it; what web pages may send |
 | `publishing.py`, `express.py`, `bodies.py` | publishing, from bytes to bytes; messages as JSON |
 | `app.py`, `failures.py` | the application; errors as status codes. The routes are in `routes` |
-| `members.py`, `settling.py` | consumers without a connection; finishing messages by their receipts |
+| `members.py`, `finishing.py` | consumers without a connection; finishing messages by their receipts |
 | `description.py`, `documenting.py`, `schemas.py`, `examples.py`, `vocabulary.py` | the OpenAPI description |
 | `docs.py` | the page that shows it |
 """

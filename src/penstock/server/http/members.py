@@ -58,7 +58,7 @@ class Member:
         return self.consuming.is_void
 
     def receipt(self, message: AsyncDelivery) -> str:
-        """What names this delivery, for whoever settles it."""
+        """What names this delivery, for whoever finishes it."""
         return f"{self.id}:{message.receipt}"
 
 

@@ -171,7 +171,7 @@ class Consumers:
     def _ack(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
-        self._settled(Command.ACK, correlation, deliverer.consuming.ack(self._leased(deliverer, request)))
+        self._finished(Command.ACK, correlation, deliverer.consuming.ack(self._leased(deliverer, request)))
 
     def _extend(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
@@ -179,18 +179,18 @@ class Consumers:
             raise InvalidArgument("say for how many seconds to extend")
         deliverer = self._find(request.consumer)
         _, lost = deliverer.consuming.extend(self._leased(deliverer, request), request.seconds)
-        self._settled(Command.EXTEND, correlation, (None, lost))
+        self._finished(Command.EXTEND, correlation, (None, lost))
 
     def _release(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
-        self._settled(Command.RELEASE, correlation, deliverer.consuming.release(self._leased(deliverer, request)))
+        self._finished(Command.RELEASE, correlation, deliverer.consuming.release(self._leased(deliverer, request)))
 
     def _fail(self, correlation: int, body: memoryview | bytes) -> None:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
         leased = self._leased(deliverer, request)
-        self._settle_in_thread(
+        self._finish_in_thread(
             Command.FAIL, correlation, lambda: deliverer.consuming.fail(leased, request.reason, request.seconds)
         )
 
@@ -198,15 +198,15 @@ class Consumers:
         request = decode_settle(body)
         deliverer = self._find(request.consumer)
         leased = self._leased(deliverer, request)
-        self._settle_in_thread(Command.KILL, correlation, lambda: deliverer.consuming.kill(leased, request.reason))
+        self._finish_in_thread(Command.KILL, correlation, lambda: deliverer.consuming.kill(leased, request.reason))
 
-    def _settle_in_thread(self, command: Command, correlation: int, act: Callable[[], Outcome]) -> None:
+    def _finish_in_thread(self, command: Command, correlation: int, act: Callable[[], Outcome]) -> None:
         """What may have to copy messages to the dead letters does not keep the loop waiting."""
         self._connection.in_thread(
-            act, partial(self._settled, command, correlation), partial(self._connection.refuse, correlation)
+            act, partial(self._finished, command, correlation), partial(self._connection.refuse, correlation)
         )
 
-    def _settled(self, command: Command, correlation: int, outcome: Outcome) -> None:
+    def _finished(self, command: Command, correlation: int, outcome: Outcome) -> None:
         commit, lost = outcome
         self._reply_after(commit, command, correlation, lost)
 

@@ -20,9 +20,9 @@ from penstock.server.http.bodies import Encoding, MessageView, Moment, Seconds, 
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import errors
 from penstock.server.http.failures import Problem, encode, problem_of
+from penstock.server.http.finishing import Ack, Extend, Handles, Nack, Reject, Release, finish
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import AsEncoded, Topic
-from penstock.server.http.settling import Ack, Extend, Handles, Nack, Reject, Release, settle
 
 _WAIT_S_MAX = 60.0
 _HERE_MAX = 500
@@ -160,51 +160,51 @@ async def next_message(
 # What becomes of messages.
 
 
-async def _settled(caller: Caller, wanted: Handles) -> Response[Any]:
-    """Settle; where some are not held (any more), say which."""
-    settled, lost = await settle(caller, wanted)
+async def _finished(caller: Caller, wanted: Handles) -> Response[Any]:
+    """Finish messages; where some are not held (any more), say which."""
+    finished, lost = await finish(caller, wanted)
     if not lost:
-        return Response(Settled(settled))
-    text = f"not leased (any more) by {len(lost)} of {len(lost) + settled} receipts, such as {lost[0]}"
+        return Response(Settled(finished))
+    text = f"not leased (any more) by {len(lost)} of {len(lost) + finished} receipts, such as {lost[0]}"
     problem = problem_of(LeaseLost(text))
     return Response(
-        encode(Problem(problem.error, problem.status, problem.hint, lost, settled)),
+        encode(Problem(problem.error, problem.status, problem.hint, lost, finished)),
         status_code=problem.status,
         media_type=MediaType.JSON,
     )
 
 
-_SETTLED = {**errors(409, 410), 200: ResponseSpec(Settled, description="It is durable.", generate_examples=False)}
+_FINISHED = {**errors(409, 410), 200: ResponseSpec(Settled, description="It is durable.", generate_examples=False)}
 
 
-@post("/messages/ack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
+@post("/messages/ack", status_code=200, responses=_FINISHED, tags=["consuming"], guards=permits("consumer"))
 async def ack_messages(caller: Caller, data: JSONBody[Ack]) -> Response[Any]:
     """They are done: they never come again to this group."""
-    return await _settled(caller, data)
+    return await _finished(caller, data)
 
 
-@post("/messages/nack", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
+@post("/messages/nack", status_code=200, responses=_FINISHED, tags=["consuming"], guards=permits("consumer"))
 async def nack_messages(caller: Caller, data: JSONBody[Nack]) -> Response[Any]:
     """They could not be processed: another try later, or the dead letters after too many."""
-    return await _settled(caller, data)
+    return await _finished(caller, data)
 
 
-@post("/messages/release", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
+@post("/messages/release", status_code=200, responses=_FINISHED, tags=["consuming"], guards=permits("consumer"))
 async def release_messages(caller: Caller, data: JSONBody[Release]) -> Response[Any]:
     """Give them back at once, through no fault of theirs."""
-    return await _settled(caller, data)
+    return await _finished(caller, data)
 
 
-@post("/messages/reject", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
+@post("/messages/reject", status_code=200, responses=_FINISHED, tags=["consuming"], guards=permits("consumer"))
 async def reject_messages(caller: Caller, data: JSONBody[Reject]) -> Response[Any]:
     """They can never be processed: to the dead letters now."""
-    return await _settled(caller, data)
+    return await _finished(caller, data)
 
 
-@post("/messages/visibility", status_code=200, responses=_SETTLED, tags=["consuming"], guards=permits("consumer"))
+@post("/messages/visibility", status_code=200, responses=_FINISHED, tags=["consuming"], guards=permits("consumer"))
 async def extend_messages(caller: Caller, data: JSONBody[Extend]) -> Response[Any]:
     """They take longer: hold them for so long from now."""
-    return await _settled(caller, data)
+    return await _finished(caller, data)
 
 
 # Members of groups.

@@ -1,4 +1,4 @@
-"""Messages over a WebSocket: they come as long as there are credits, and are settled on the same connection."""
+"""Messages over a WebSocket: they come as long as there are credits, and are finished on the same connection."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.model.options import whole
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller
 from penstock.server.http.failures import close_reason, encode, problem_of
+from penstock.server.http.finishing import Ack, Extend, Nack, Reject, Release, finish
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import Topic
 from penstock.server.http.routes.push import LOOK_S
 from penstock.server.http.routes.receiving import delivery_of
-from penstock.server.http.settling import Ack, Extend, Nack, Reject, Release, settle
 
 _AT_ONCE = 100
 _LOOK_AGAIN_S = 1.0  # leases run out without anybody saying so
@@ -48,7 +48,7 @@ class ExtendFrame(Extend, tag_field="type", tag="visibility"):
 
 
 class SetCredits(msgspec.Struct, tag_field="type", tag="credits", forbid_unknown_fields=True):
-    """How many messages may be unsettled from now on; 0: no more until there are credits again."""
+    """How many messages may be unfinished from now on; 0: no more until there are credits again."""
 
     credits: Annotated[int, Meta(ge=0, le=_CREDITS_MAX)]
 
@@ -65,7 +65,7 @@ _decoder: msgspec.json.Decoder[_Frame] = msgspec.json.Decoder(_Frame)
 async def consume(socket: WebSocket[Any, Any, Any], caller: Caller, topic: Topic) -> None:
     """Consume a topic; the query has `group`, and `credits` (100 if it is not given).
 
-    What is not settled when the connection ends is given back.
+    What is not finished when the connection ends is given back.
     """
     try:
         caller.require(Scope.CONSUME, topic)
@@ -149,8 +149,8 @@ class _Consumption:
         if isinstance(frame, SetCredits):
             self._credits = frame.credits
             return {"type": "credits", "credits": frame.credits}
-        settled, lost = await settle(self._caller, frame)
-        return {"type": "settled", "settled": settled, "lost": lost}
+        finished, lost = await finish(self._caller, frame)
+        return {"type": "settled", "settled": finished, "lost": lost}
 
 
 def _read(text: str | bytes) -> _Frame:

@@ -82,7 +82,7 @@ class Extend(Handles, kw_only=True):
         return consumer.extend(leased, self.visibility_timeout)
 
 
-async def settle(caller: Caller, wanted: Handles) -> tuple[int, list[str]]:
+async def finish(caller: Caller, wanted: Handles) -> tuple[int, list[str]]:
     """Do it; for how many it is done, and the receipts that hold nothing (any more)."""
     handles = wanted.all()
     parsed = list(map(parse_receipt, handles))
