@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +14,7 @@ import typer
 from penstock.cli.errors import REFUSED, UNREACHABLE, CommandError
 from penstock.cli.lazy import COMMAND, new_app
 from penstock.cli.output import Format, FormatOption, new_table, show
+from penstock.cli.target import add_options, flaw_of, is_by_hand
 from penstock.cli.terminal import is_terminal, new_console
 
 if TYPE_CHECKING:
@@ -133,41 +132,25 @@ def _options(
 ) -> _Where:
     """What was given."""
     ctx.meta[COMMAND] = ctx.command_path
-    if own_server and server is not None:
-        source = ctx.get_parameter_source("server")
-        if source is not None and source.name == "COMMANDLINE":
+    if own_server:
+        if is_by_hand(ctx, "server"):
             raise CommandError("--server and --own-server exclude each other", "leave one of them out")
         server = None
-    if directory is not None:
-        from penstock.cli.target import flaw_of
-
-        if directory.exists() and flaw_of(directory) is None:
-            raise CommandError(f"{directory} holds the data of a broker", "give another directory on the same disk")
-
+    if directory is not None and directory.exists() and flaw_of(directory) is None:
+        raise CommandError(f"{directory} holds the data of a broker", "give another directory on the same disk")
     return _Where(server, token, directory)
 
 
 def _placed(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of where to measure, which it gets as one argument `session`."""
-    own = inspect.signature(function, eval_str=True).parameters
-    common = inspect.signature(_options, eval_str=True).parameters
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in (*own.values(), *common.values())
-        if parameter.name != "session"
-    ]
 
-    @functools.wraps(function)
-    def run(**given: Any) -> None:
+    def run(where: _Where, **own: Any) -> None:
         from penstock.bench.place import Place
 
-        where = _options(**{name: given.pop(name) for name in common})
         with _told(), Place(*where) as place:
-            function(session=Session(place), **given)
+            function(session=Session(place), **own)
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    return add_options(function, _options, run, instead_of="session")
 
 
 @app.command()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from penstock.cli.lazy import CommandGroup, Entry
+from penstock.cli.lazy import CommandGroup, Entry, new_app
 
 _LAKE, _LETTERS, _FILES, _PROOF = "History", "Dead letters", "Files", "Look into it"
 
@@ -13,32 +11,26 @@ class Jobs(CommandGroup):
     """Everything that `penstock job` can do."""
 
     entries = (
-        Entry(_LAKE, "archive", "jobs.archive:archive", "Copy or move the history of topics into a lake of Parquet."),
-        Entry(_LAKE, "replay", "jobs.replay:replay", "Send a window of the past to a topic, or write it to files."),
-        Entry(_LAKE, "compact", "jobs.compact:compact", "Merge small files of a lake, or keep the latest of each key."),
-        Entry(_FILES, "load", "jobs.load:load", "Publish CSV, JSON lines or Parquet files to a topic."),
-        Entry(_FILES, "export", "jobs.export:export", "Write a topic to CSV, JSON lines or Parquet files."),
-        Entry(_LETTERS, "dlq-report", "jobs.dlq_report:dlq_report", "Group dead letters by what they have in common."),
-        Entry(_LETTERS, "dlq-redrive", "jobs.dlq_redrive:dlq_redrive", "Bring dead letters back by an SQL condition."),
-        Entry(
-            _PROOF, "trace-report", "jobs.trace_report:trace_report", "Latencies, causes and stuck messages, as HTML."
-        ),
-        Entry(_PROOF, "audit", "jobs.audit:audit", "Prove that a data directory, a server or a lake is whole."),
+        Entry(_LAKE, "archive", "jobs.history:archive", "Copy or move the history of topics into a lake of Parquet."),
+        Entry(_LAKE, "replay", "jobs.history:replay", "Send a window of the past to a topic, or write it to files."),
+        Entry(_LAKE, "compact", "jobs.history:compact", "Merge small files of a lake, or keep the latest of each key."),
+        Entry(_FILES, "load", "jobs.files:load", "Publish CSV, JSON lines or Parquet files to a topic."),
+        Entry(_FILES, "export", "jobs.files:export", "Write a topic to CSV, JSON lines or Parquet files."),
+        Entry(_LETTERS, "dlq-report", "jobs.letters:dlq_report", "Group dead letters by what they have in common."),
+        Entry(_LETTERS, "dlq-redrive", "jobs.letters:dlq_redrive", "Bring dead letters back by an SQL condition."),
+        Entry(_PROOF, "trace-report", "jobs.proof:trace_report", "Latencies, causes and stuck messages, as HTML."),
+        Entry(_PROOF, "audit", "jobs.proof:audit", "Prove that a data directory, a server or a lake is whole."),
     )
 
 
-app = typer.Typer(
-    cls=Jobs,
-    help="""Bulk work on Spark: archive, replay, load, export, audit and more.
+app = new_app(
+    """Bulk work on Spark: archive, replay, load, export, audit and more.
 
 It runs local, or on any master with `--master`.
 
 Each job has `--dry-run`, which tells what it would do, and `--output json`. A job that was killed is run again with the
 same words, and the result is the same. Each is a function of `penstock.spark.jobs` too.""",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    cls=Jobs,
 )
 
 

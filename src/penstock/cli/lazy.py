@@ -34,9 +34,10 @@ class Entry(NamedTuple):
     help: str
 
 
-def new_app(text: str | None = None) -> typer.Typer:
+def new_app(text: str | None = None, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """A typer app in the style of all."""
     return typer.Typer(
+        cls=cls,
         help=text,
         add_completion=False,
         no_args_is_help=True,

@@ -49,6 +49,10 @@ FromOffsetOption = Annotated[
 FromTimeOption = Annotated[
     str | None, typer.Option(metavar="TIME", help="From this time on: 2026-01-31T12:00:00Z, '15m ago'.")
 ]
+ToOffsetOption = Annotated[
+    int | None, typer.Option(metavar="OFFSET", min=0, help="Up to this offset, without it, in each partition.")
+]
+PartitionOption = Annotated[int | None, typer.Option(metavar="NUMBER", min=0, help="This partition only.")]
 ToTimeOption = Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time, without it.")]
 
 # Others.

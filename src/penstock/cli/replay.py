@@ -13,7 +13,15 @@ import typer
 
 from penstock.cli.errors import CommandError, warn
 from penstock.cli.output import Format, FormatOption, StreamFormat, counted, encode, encode_visibly, show
-from penstock.cli.parameters import FromOffsetOption, FromTimeOption, RateOption, TopicArgument, ToTimeOption
+from penstock.cli.parameters import (
+    FromOffsetOption,
+    FromTimeOption,
+    PartitionOption,
+    RateOption,
+    ToOffsetOption,
+    TopicArgument,
+    ToTimeOption,
+)
 from penstock.cli.progress import Counter
 from penstock.cli.target import Target, targeted
 from penstock.cli.terminal import is_terminal
@@ -39,10 +47,8 @@ def replay(
     from_time: FromTimeOption = None,
     to_time: ToTimeOption = None,
     from_offset: FromOffsetOption = None,
-    to_offset: Annotated[
-        int | None, typer.Option(metavar="OFFSET", min=0, help="Up to this offset, without it, in each partition.")
-    ] = None,
-    partition: Annotated[int | None, typer.Option(metavar="NUMBER", min=0, help="This partition only.")] = None,
+    to_offset: ToOffsetOption = None,
+    partition: PartitionOption = None,
     rate: RateOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:

@@ -22,10 +22,32 @@ if TYPE_CHECKING:
     from penstock import Broker, Client
     from penstock.api.operations import BrokerOperations
 
-_PANEL = "Which broker"
+PANEL = "Which broker"
 _SERVER = "127.0.0.1:9000"
 _QUOTED = re.compile(r"'([^']*)'")
 """The name that an error is about."""
+
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        envvar="PENSTOCK_TOKEN",
+        help="A token for the server, if it asks for one.",
+        rich_help_panel=PANEL,
+    ),
+]
+TlsOption = Annotated[
+    bool, typer.Option("--tls", envvar="PENSTOCK_TLS", help="Talk to the server by TLS.", rich_help_panel=PANEL)
+]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="PENSTOCK_CA",
+        help="TLS with a server whose certificate is of these authorities (PEM).",
+        rich_help_panel=PANEL,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +101,38 @@ def flaw_of(directory: Path) -> str | None:
 
 def targeted(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of its target, which it gets as one argument `target`."""
+
+    def run(target: Target, **own: Any) -> None:
+        function(target=target, **own)
+
+    command = add_options(function, _options, run, instead_of="target")
+    text = inspect.cleandoc(function.__doc__ or "")
+    command.__doc__ = re.sub(r"((?:^    .*\n?)+)", _fence, text, flags=re.MULTILINE)
+    return command
+
+
+def add_options(
+    function: Callable[..., Any], common: Callable[..., Any], run: Callable[..., None], *, instead_of: str
+) -> Callable[..., None]:
+    """A command with the options of a function and, instead of one argument, those of `common`.
+
+    It calls `run` with what `common` returns for its options, and with the function's own options.
+    """
     own = inspect.signature(function, eval_str=True).parameters
-    common = inspect.signature(_options, eval_str=True).parameters
+    shared = inspect.signature(common, eval_str=True).parameters
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in (*own.values(), *common.values())
-        if parameter.name != "target"
+        for parameter in (*own.values(), *shared.values())
+        if parameter.name != instead_of
     ]
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
-        target = _options(**{name: given.pop(name) for name in common})
-        function(target=target, **given)
+    def command(**given: Any) -> None:
+        run(common(**{name: given.pop(name) for name in shared}), **given)
 
-    run.__doc__ = re.sub(r"((?:^    .*\n?)+)", _fence, inspect.cleandoc(function.__doc__ or ""), flags=re.MULTILINE)
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
 
 
 def _fence(block: re.Match[str]) -> str:
@@ -108,37 +145,19 @@ def _options(
     server: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT", envvar="PENSTOCK_SERVER", help="Work with this server.", rich_help_panel=_PANEL
+            metavar="HOST:PORT", envvar="PENSTOCK_SERVER", help="Work with this server.", rich_help_panel=PANEL
         ),
     ] = _SERVER,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            envvar="PENSTOCK_TOKEN",
-            help="A token for the server, if it asks for one.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    tls: Annotated[
-        bool, typer.Option("--tls", envvar="PENSTOCK_TLS", help="Talk to the server by TLS.", rich_help_panel=_PANEL)
-    ] = False,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="PENSTOCK_CA",
-            help="TLS with a server whose certificate is of these authorities (PEM).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
+    token: TokenOption = None,
+    tls: TlsOption = False,
+    ca: CaOption = None,
     cert: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             envvar="PENSTOCK_CERT",
             help="A certificate to show to the server (PEM).",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     tls_key: Annotated[
@@ -148,7 +167,7 @@ def _options(
             metavar="FILE",
             envvar="PENSTOCK_KEY",
             help="The key of that certificate (PEM).",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
     directory: Annotated[
@@ -158,19 +177,20 @@ def _options(
             metavar="DIR",
             envvar="PENSTOCK_DIR",
             help="Work on this data directory instead, which no server may have open.",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
         ),
     ] = None,
 ) -> Target:
     """What was given, with what stands on the command line before what the environment says."""
     ctx.meta[COMMAND] = ctx.command_path
-    by_hand = {name for name in ("server", "directory") if _is_by_hand(ctx, name)}
+    by_hand = {name for name in ("server", "directory") if is_by_hand(ctx, name)}
     if len(by_hand) == 2:
         raise CommandError("--server and --dir exclude each other", "leave one of them out")
     return Target(server, token, None if by_hand == {"server"} else directory, tls, ca, cert, tls_key)
 
 
-def _is_by_hand(ctx: typer.Context, name: str) -> bool:
+def is_by_hand(ctx: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and not only in the environment."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

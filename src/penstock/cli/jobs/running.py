@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from penstock.cli.errors import REFUSED, CommandError, warn
 from penstock.cli.output import Format, FormatOption, cell, new_table, show
 from penstock.cli.spark import what_is_missing_told
-from penstock.cli.target import Target, targeted
+from penstock.cli.target import Target, add_options, targeted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,16 +35,36 @@ ConfOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Tell what would be done, and do nothing.", rich_help_panel=_PANEL)
 ]
+WhereOption = Annotated[
+    str | None, typer.Option(metavar="SQL", help="A condition over the columns of messages, such as 'priority < 64'.")
+]
+FromFixedTimeOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="From this time on, such as 2026-01-31T12:00:00Z.")
+]
 
 
+@dataclass(frozen=True)
+class CommonOptions:
+    """The options of all jobs."""
+
+    dry_run: DryRunOption = False
+    master: MasterOption = None
+    conf: ConfOption = None
+    output: FormatOption = Format.TABLE
+
+
+@dataclass(frozen=True)
 class Running:
     """A job that is about to run: where, with which session, and who listens."""
 
-    def __init__(self, spark: SparkSession, place: Place, progress: Progress, *, dry_run: bool) -> None:
-        self.spark = spark
-        self.place = place
-        self.progress = progress
-        self.dry_run = dry_run
+    spark: SparkSession
+    place: Place
+    progress: Progress
+    dry_run: bool
+
+    def __call__(self, work: Callable[..., Outcome], *arguments: Any, **options: Any) -> Outcome:
+        """Run the function of the job with arguments of its own."""
+        return work(self.spark, self.place, *arguments, **options, dry_run=self.dry_run, progress=self.progress)
 
 
 def place_of(target: Target) -> Place:
@@ -62,58 +81,22 @@ def place_of(target: Target) -> Place:
 
 def job(function: Callable[..., Outcome]) -> Callable[..., None]:
     """A command out of a function that takes `run: Running` and its own options, and returns an Outcome."""
-
-    @targeted
-    @_with_common(function)
-    def command(target: Target, common: dict[str, Any], **own: Any) -> None:
-        _run(function, place_of(target), common, own)
-
-    return command
-
-
-def _run(function: Callable[..., Outcome], place: Place, common: dict[str, Any], own: dict[str, Any]) -> None:
-    with what_is_missing_told():
-        from penstock.spark.jobs.failing import told_clearly
-    with session_for(common["master"], common["conf"]) as spark, told_clearly():
-        from penstock.cli.jobs.bar import Bar
-
-        with Bar(spark) as bar:
-            outcome = function(run=Running(spark, place, bar, dry_run=common["dry_run"]), **own)
-    show_outcome(outcome, common["output"])
-    if not outcome.whole:
-        raise typer.Exit(REFUSED)
-
-
-def _with_common(function: Callable[..., Outcome]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of all jobs beside those of its function."""
     function.__annotations__.pop("return", None)  # `Outcome` is of Spark's side, which commands load when they run
-    own = inspect.signature(function, eval_str=True).parameters
-    common = inspect.signature(_common, eval_str=True).parameters
 
-    def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def run(target: Target, **given: Any) -> None:
-            command(target, {name: given.pop(name) for name in common}, **given)
+    def run(common: CommonOptions, target: Target, **own: Any) -> None:
+        place = place_of(target)
+        with what_is_missing_told():
+            from penstock.spark.jobs.failing import told_clearly
+        with session_for(common.master, common.conf) as spark, told_clearly():
+            from penstock.cli.jobs.bar import Bar
 
-        parameters = [
-            inspect.Parameter("target", inspect.Parameter.KEYWORD_ONLY, annotation=Target),
-            *(value.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, value in own.items() if name != "run"),
-            *(value.replace(kind=inspect.Parameter.KEYWORD_ONLY) for value in common.values()),
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
+            with Bar(spark) as bar:
+                outcome = function(run=Running(spark, place, bar, common.dry_run), **own)
+        show_outcome(outcome, common.output)
+        if not outcome.whole:
+            raise typer.Exit(REFUSED)
 
-    return wrap
-
-
-def _common(
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """The options of all jobs."""
+    return targeted(add_options(function, CommonOptions, run, instead_of="run"))
 
 
 @contextlib.contextmanager

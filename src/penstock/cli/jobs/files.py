@@ -1,4 +1,4 @@
-"""`penstock job load`."""
+"""`penstock job load` and `export`: messages from files and to files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.jobs.running import Running, job
+from penstock.cli.jobs.running import FromFixedTimeOption, Running, WhereOption, job
+from penstock.cli.parameters import FromOffsetOption, NewTopicArgument, ToOffsetOption, TopicArgument, ToTimeOption
 
 if TYPE_CHECKING:
     from penstock.spark.jobs.outcome import Outcome
@@ -27,7 +28,7 @@ class FileFormat(StrEnum):
 @job
 def load(
     run: Running,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; made if it is new.", show_default=False)],
+    topic: NewTopicArgument,
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILE", help="Files, patterns in quotes, or directories.", show_default=False),
@@ -100,9 +101,8 @@ def load(
     """
     from penstock.spark.jobs.loading import load as work
 
-    return work(
-        run.spark,
-        run.place,
+    return run(
+        work,
         files,
         topic,
         format=None if file_format is None else file_format.value,
@@ -117,6 +117,65 @@ def load(
         header=not no_header,
         bad_rows=bad_rows,
         again=again,
-        dry_run=run.dry_run,
-        progress=run.progress,
+    )
+
+
+class ValueForm(StrEnum):
+    """How values stand in a text."""
+
+    TEXT = "text"
+    BASE64 = "base64"
+    JSON = "json"
+
+
+@job
+def export(
+    run: Running,
+    topic: TopicArgument,
+    out: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the files go; it is for this export alone.")],
+    file_format: Annotated[FileFormat, typer.Option("--format", help="What the files are.")] = FileFormat.JSONL,
+    from_time: FromFixedTimeOption = None,
+    to_time: ToTimeOption = None,
+    from_offset: FromOffsetOption = None,
+    to_offset: ToOffsetOption = None,
+    where: WhereOption = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="Which columns, in which order; without it, all that `load` wants back."),
+    ] = None,
+    value: Annotated[
+        ValueForm, typer.Option("--value", help="How values stand in CSV and JSON lines; json is for JSON lines.")
+    ] = ValueForm.TEXT,
+) -> Outcome:
+    """Write a topic to CSV, JSON lines or Parquet files.
+
+    Messages of the log are written whatever became of them, also those that retention moved to an archive. A file holds
+    consecutive messages of one partition, in order, and is named after the first of them, such as
+    `orders-0-00000000000000000000.jsonl`. It is there whole, or not at all.
+
+    The window is kept in `_export.json`. Killed and run again with the same words, the same messages are exported, and
+    files that are there and right are left alone. `penstock job load TOPIC DIRECTORY --exported` brings it all back.
+
+    Bytes that are no UTF-8 stand in CSV and JSON lines as base64; the column `base64` names them.
+
+    For example:
+
+        penstock job export orders /tmp/orders --format csv
+        penstock job export orders /tmp/late --where 'priority > 200' --columns key,value
+    """
+    from penstock.spark.files.encoding import DEFAULT
+    from penstock.spark.jobs.exporting import export as work
+
+    return run(
+        work,
+        topic,
+        out,
+        format=file_format.value,
+        from_time=from_time,
+        to_time=to_time,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        where=where,
+        columns=DEFAULT if columns is None else [name.strip() for name in columns.split(",")],
+        value=value.value,
     )
