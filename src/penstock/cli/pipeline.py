@@ -19,7 +19,9 @@ from penstock.cli.jobs.running import ConfOption, MasterOption, settings_of
 from penstock.cli.lazy import COMMAND, new_app
 from penstock.cli.output import Format, FormatOption, counted, new_table, show, show_duration
 from penstock.cli.spark import what_is_missing_told
+from penstock.cli.target import PANEL, CaOption, TlsOption, TokenOption
 from penstock.cli.terminal import ERROR, echo
+from penstock.cli.values import parse_option_s
 from penstock.model.visible import visible
 
 if TYPE_CHECKING:
@@ -38,35 +40,13 @@ A file declares them, as YAML or in Python: sources, steps of SQL or Python, sin
 every key. They run local, or on any master with `--master`."""
 )
 
-_PANEL = "Which broker"
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the pipelines.", show_default=False)]
 NamesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="NAME", help="Only these pipelines.", show_default=False)
 ]
 ServerOption = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Another server than that of the file.", rich_help_panel=_PANEL),
-]
-TokenOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        envvar="PENSTOCK_TOKEN",
-        help="A token for the server, if it asks for one.",
-        rich_help_panel=_PANEL,
-    ),
-]
-TlsOption = Annotated[
-    bool, typer.Option("--tls", envvar="PENSTOCK_TLS", help="Talk to the server by TLS.", rich_help_panel=_PANEL)
-]
-CaOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        envvar="PENSTOCK_CA",
-        help="TLS with a server whose certificate is of these authorities (PEM).",
-        rich_help_panel=_PANEL,
-    ),
+    typer.Option(metavar="HOST:PORT", help="Another server than that of the file.", rich_help_panel=PANEL),
 ]
 
 
@@ -110,22 +90,14 @@ def run(
 
     * 130: a second Ctrl-C stopped it at once
     """
-    from penstock.model.errors import InvalidArgument
-    from penstock.model.units import parse_duration
-
-    ctx.meta[COMMAND] = ctx.command_path
-    try:
-        grace_s = parse_duration(grace)
-    except InvalidArgument as error:
-        raise CommandError(f"--grace: {error}", "for example --grace 30s") from None
-    with _problems_told():
-        declared, place = _opened(file, server, token, tls, ca)
+    grace_s = parse_option_s("--grace", grace, "30s")
+    with _problems_told(ctx):
         from penstock.cli.pipeline_lines import Lines
         from penstock.spark.pipelines.control import AlreadyRunning
-        from penstock.spark.pipelines.running import check_names
         from penstock.spark.pipelines.running import run as run_all
 
-        check_names(declared, names or ())
+        declared = _loaded(file, names)
+        place = _place(declared, server, token, tls, ca)
         lines = Lines()
         with _session(declared, master, conf) as spark:
 
@@ -169,8 +141,7 @@ def check(
 
     * 2: it has problems
     """
-    ctx.meta[COMMAND] = ctx.command_path
-    with _problems_told():
+    with _problems_told(ctx):
         from penstock.spark.pipelines.loading import load_partly
         from penstock.spark.pipelines.reading import Misdeclared
         from penstock.spark.pipelines.running import check as find
@@ -204,8 +175,7 @@ def list_pipelines(ctx: typer.Context, file: FileArgument, output: FormatOption 
 
         penstock pipeline list orders.yaml -o json
     """
-    ctx.meta[COMMAND] = ctx.command_path
-    with _problems_told():
+    with _problems_told(ctx):
         declared = _loaded(file)
     answer: list[dict[str, Any]] = []
     for name, pipeline in declared.pipelines.items():
@@ -244,8 +214,7 @@ def status(
     """
     import msgspec
 
-    ctx.meta[COMMAND] = ctx.command_path
-    with _problems_told():
+    with _problems_told(ctx):
         declared = _loaded(file, names)
     found = {name: _files(declared, name).report() for name in names or declared.pipelines}
     answer = [{"name": name, "state": None} if r is None else msgspec.to_builtins(r) for name, r in found.items()]
@@ -278,15 +247,8 @@ def stop(
 
     * 1: one has not stopped in time
     """
-    from penstock.model.errors import InvalidArgument
-    from penstock.model.units import parse_duration
-
-    ctx.meta[COMMAND] = ctx.command_path
-    try:
-        until_s = time.monotonic() + parse_duration(timeout)
-    except InvalidArgument as error:
-        raise CommandError(f"--timeout: {error}", "for example --timeout 60s") from None
-    with _problems_told():
+    until_s = time.monotonic() + parse_option_s("--timeout", timeout, "60s")
+    with _problems_told(ctx):
         declared = _loaded(file, names)
     held = {name: files for name in names or declared.pipelines if (files := _files(declared, name)).is_held}
     for files in held.values():
@@ -306,8 +268,9 @@ def stop(
 
 
 @contextlib.contextmanager
-def _problems_told() -> Iterator[None]:
+def _problems_told(ctx: typer.Context) -> Iterator[None]:
     """Have every problem of a file told on a line of its own."""
+    ctx.meta[COMMAND] = ctx.command_path
     with what_is_missing_told():
         from penstock.spark.jobs.failing import told_clearly
         from penstock.spark.pipelines.reading import Misdeclared
@@ -327,12 +290,6 @@ def _loaded(file: Path, names: list[str] | None = None) -> Declared:
     declared = load(file)
     check_names(declared, names or ())
     return declared
-
-
-def _opened(file: Path, server: str | None, token: str | None, tls: bool, ca: Path | None) -> tuple[Declared, Place]:
-    """What a file declares, and the server that it works with."""
-    declared = _loaded(file)
-    return declared, _place(declared, server, token, tls, ca)
 
 
 def _place(declared: Declared, server: str | None, token: str | None, tls: bool, ca: Path | None) -> Place:

@@ -9,8 +9,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from penstock.cli.errors import CommandError
 from penstock.model.bounds import TEXT_MAX, shown
 from penstock.model.errors import InvalidArgument
+from penstock.model.names import parse_priority
+from penstock.model.units import parse_digits, parse_duration, parse_time_us
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _DAY_S = 86_400.0
@@ -35,8 +38,6 @@ def parse_headers(given: Sequence[str] | None) -> dict[str, str] | None:
 
 def parse_lane(text: str) -> int | str:
     """A priority by number or name."""
-    from penstock.model.names import parse_priority
-
     return parse_priority(_number(text))
 
 
@@ -48,8 +49,6 @@ def parse_moment(text: None) -> None: ...
 def parse_moment(text: str | None) -> float | str | None: ...
 def parse_moment(text: str | None) -> float | str | None:
     """A point in time: ISO 8601 with a zone, a date (in UTC), seconds since 1970, `now`, or `15m ago`."""
-    from penstock.model.units import parse_duration, parse_time_us
-
     if text is None:
         return None
     words = text.split()
@@ -70,8 +69,6 @@ def parse_moment(text: str | None) -> float | str | None:
 
 def parse_end(text: str) -> float | str:
     """A point in time up to which something goes; a date is the end of its day, in UTC."""
-    from penstock.model.units import parse_time_us
-
     moment = parse_moment(text)
     return parse_time_us(text) / 1_000_000 + _DAY_S if _DATE.fullmatch(text) else moment
 
@@ -83,11 +80,15 @@ def _seconds(text: str) -> float | str:
 
 def parse_length(text: str | None) -> float | None:
     """A duration such as `30s` or `1h30m`; plain numbers are seconds."""
-    from penstock.model.units import parse_duration
+    return None if text is None else parse_duration(_seconds(text))
 
-    if text is None:
-        return None
-    return parse_duration(_seconds(text))
+
+def parse_option_s(option: str, text: str, example: str) -> float:
+    """The duration that an option of its own has, in seconds."""
+    try:
+        return parse_duration(text)
+    except InvalidArgument as error:
+        raise CommandError(f"{option}: {error}", f"for example {option} {example}") from None
 
 
 def parse_topic_options(given: Sequence[str]) -> dict[str, Any]:
@@ -136,7 +137,5 @@ def _meanings(text: str) -> Iterator[object]:
 
 
 def _number(text: str) -> int | str:
-    from penstock.model.units import parse_digits
-
     number = parse_digits(text)
     return text if number is None else number

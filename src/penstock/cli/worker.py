@@ -13,6 +13,8 @@ import typer
 
 from penstock.cli.errors import INTERRUPTED, REFUSED, CommandError, warn
 from penstock.cli.terminal import LogFormatter, show_traceback
+from penstock.cli.values import parse_option_s
+from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.worker import Worker
@@ -70,15 +72,9 @@ def worker(
 
     * 130: a second Ctrl-C stopped it at once
     """
-    from penstock.model.errors import InvalidArgument, PenstockError
-    from penstock.model.units import parse_duration
-
     if server is not None and directory is not None:
         raise CommandError("--server and --dir exclude each other", "leave one of them out")
-    try:
-        grace_s = parse_duration(grace)
-    except InvalidArgument as error:
-        raise CommandError(f"--grace: {error}", "for example --grace 30s") from None
+    grace_s = parse_option_s("--grace", grace, "30s")
     module, name = _split(target)
     sys.path.insert(0, str(Path.cwd()))
     if reload:
