@@ -8,12 +8,16 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.errors import USAGE, Told, tell
+from penstock.cli.errors import CommandError
+from penstock.cli.output import show_json
+from penstock.cli.target import flaw_of
 from penstock.cli.terminal import new_console
+from penstock.model.errors import DirectoryLocked, PenstockError
+from penstock.model.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,10 +63,8 @@ def check(
 
     * 2: wrong usage, or the directory cannot be read
     """
-    from penstock.model.errors import PenstockError
-
     if repair and not yes and (output is Output.JSON or not sys.stdin.isatty()):
-        _fail("--repair changes files and asks first", "add --yes to repair without being asked")
+        raise CommandError("--repair changes files and asks first", "add --yes to repair without being asked")
     try:
         storage = _lock(directory)
         try:
@@ -70,19 +72,13 @@ def check(
         finally:
             storage.close()
     except (PenstockError, OSError) as error:
-        _fail(str(error), "look at the directory's permissions and at the disk, then check again")
+        hint = "look at the directory's permissions and at the disk, then check again"
+        raise CommandError(str(error), hint) from None
     raise typer.Exit(code)
-
-
-def _fail(message: str, hint: str) -> NoReturn:
-    tell(Told(message, hint, USAGE))
-    raise typer.Exit(USAGE)
 
 
 def _lock(directory: Path) -> FileStorage:
     """The storage of a directory that is there and that nobody else uses."""
-    from penstock.cli.target import flaw_of
-    from penstock.model.errors import DirectoryLocked
     from penstock.storage import FileStorage
 
     class Existing(FileStorage):
@@ -94,15 +90,15 @@ def _lock(directory: Path) -> FileStorage:
 
     flaw = flaw_of(directory)
     if flaw is not None:
-        _fail(flaw, "give the directory that the broker was opened with")
+        raise CommandError(flaw, "give the directory that the broker was opened with")
     storage = Existing(directory)
     try:
         storage.lock()
     except DirectoryLocked as error:
-        _fail(
+        raise CommandError(
             str(error).partition(": a data directory")[0],
             "a check needs the directory for itself: close that broker first",
-        )
+        ) from None
     return storage
 
 
@@ -177,8 +173,6 @@ def _advice(directory: Path, verdict: str, left: CheckReport, repair: bool) -> s
 def _show(console: Console, report: CheckReport) -> None:
     from rich.table import Table
 
-    from penstock.model.units import format_size
-
     table = Table("looked at", "", box=None, pad_edge=False)
     table.columns[1].justify = "right"
     for name, count in (
@@ -229,8 +223,6 @@ def _shortened(lines: list[str]) -> list[str]:
 def _show_json(
     directory: Path, verdict: str, found: CheckReport, repaired: RepairReport | None, left: CheckReport
 ) -> None:
-    from penstock.cli.output import show_json
-
     answer: dict[str, object] = {"directory": str(directory), "verdict": verdict, "found": asdict(found)}
     if repaired is not None:
         answer |= {"repair": asdict(repaired), "left": asdict(left)}

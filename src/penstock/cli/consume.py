@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from penstock.cli.target import Target, targeted
 from penstock.cli.topic import find_topic
 from penstock.cli.values import parse_end, parse_moment
 from penstock.model.errors import Forbidden
-
-if TYPE_CHECKING:
-    from penstock.api.operations import BrokerOperations
 
 
 @targeted
@@ -92,7 +89,14 @@ def consume(
             with contextlib.suppress(Forbidden):  # by a token that is only for receiving
                 find_topic(broker, topic)  # a consumer would make it, and wait for messages of a misspelt name
             if past.is_window:
-                _replay(broker, topic, group, past)
+                broker.replay(
+                    topic,
+                    group,
+                    from_time=past.from_time,
+                    to_time=past.to_time,
+                    from_offset=past.from_offset,
+                    partition=past.partition,
+                )
             if no_ack:
                 look(broker, topic, group, printer)
             else:
@@ -109,15 +113,3 @@ def _check(past: Past, group: str | None, follow: bool, no_ack: bool) -> None:
         raise CommandError("--follow is for a group that goes on", "leave out --no-ack and the window of the past")
     if group is not None and past.partition is not None and not past.is_window:
         raise CommandError("a group gets messages of all partitions", "leave out PARTITION, or give --from-offset 0")
-
-
-def _replay(broker: BrokerOperations, topic: str, group: str, past: Past) -> None:
-    """Make the group, with just the messages of the window."""
-    broker.replay(
-        topic,
-        group,
-        from_time=past.from_time,
-        to_time=past.to_time,
-        from_offset=past.from_offset,
-        partition=past.partition,
-    )

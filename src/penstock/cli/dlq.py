@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.completion import complete_group, complete_topic
-from penstock.cli.confirm import confirm
 from penstock.cli.errors import CommandError, warn
 from penstock.cli.lazy import new_app
-from penstock.cli.output import (
-    Format,
-    FormatOption,
-    contents,
-    counted,
-    new_table,
-    readable,
-    shortened,
-    show,
-)
-from penstock.cli.parameters import LimitOption, RateOption, TopicArgument, YesOption
+from penstock.cli.output import Format, FormatOption, contents, counted, new_table, readable, shortened, show
+from penstock.cli.parameters import LimitOption, RateOption, TopicArgument, YesOption, confirm
 from penstock.cli.progress import Counter
 from penstock.cli.target import Target, targeted
 from penstock.cli.terminal import is_terminal
+from penstock.model.letters import ByName
+from penstock.model.message import MessageId
+from penstock.model.names import DEAD_LETTERS
 from penstock.model.visible import visible
 
 if TYPE_CHECKING:
@@ -201,10 +194,6 @@ def _choice(cause: str | None, group: str | None) -> Choice:
 
 def _named(topic: str, identities: list[str], cause: str | None, group: str | None) -> Choice:
     """The letters of these ids."""
-    from penstock.model.letters import ByName
-    from penstock.model.message import MessageId
-    from penstock.model.names import DEAD_LETTERS
-
     if cause is not None or group is not None:
         raise CommandError("letters are chosen by id, or by --cause and --group", "leave out one or the other")
     ids = [MessageId.parse(identity) for identity in identities]

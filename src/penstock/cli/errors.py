@@ -67,9 +67,9 @@ _HINTS: dict[str, tuple[str, int]] = {
 
 def explain(error: Exception, command: str) -> Told:
     """The error of a command that ran."""
-    text = "; ".join([_plain(error), *getattr(error, "__notes__", ())])
     if isinstance(error, CommandError):
-        return Told(text, error.hint, error.code)
+        return Told(str(error), error.hint, error.code)
+    text = "; ".join([_plain(error), *getattr(error, "__notes__", ())])
     kinds = [kind.__name__ for kind in type(error).__mro__]
     if "InvalidArgument" in kinds and "LimitExceeded" not in kinds:
         return Told(text, f"`{command} --help`", USAGE)

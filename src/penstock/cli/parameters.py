@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.completion import complete_group, complete_topic
+from penstock.cli.errors import CommandError
+from penstock.cli.terminal import is_terminal
+from penstock.model.visible import visible
 
 NewTopicArgument = Annotated[
     str,
@@ -62,3 +65,13 @@ RateOption = Annotated[float | None, typer.Option(metavar="NUMBER", help="At mos
 LimitOption = Annotated[
     int | None, typer.Option("--limit", "-n", metavar="NUMBER", min=0, help="Not more than so many.")
 ]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on only if somebody says yes, here or by `--yes`."""
+    if yes:
+        return
+    if not is_terminal("stdin"):
+        raise CommandError(f"nobody is there to ask: {question}", "add --yes to do it without being asked")
+    if not typer.confirm(visible(question), err=True):
+        raise typer.Abort

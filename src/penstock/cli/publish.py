@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import asdict, replace
 
 from penstock.cli.errors import REFUSED, CommandError, warn
 from penstock.cli.interrupts import Interrupts
@@ -35,7 +36,7 @@ from penstock.cli.terminal import is_terminal
 from penstock.cli.values import parse_headers, parse_lane, parse_length, parse_moment, to_bytes
 
 if TYPE_CHECKING:
-    from penstock import Message, MessageId
+    from penstock import Message
     from penstock.api.operations import BrokerOperations
 
 _VALUE_BYTES_MAX = 1 << 30  # more than any broker takes
@@ -174,27 +175,10 @@ def _publish_value(target: Target, topic: str, form: Message, value: bytes, coun
             sizes = (min(at_once, count - done) for done in range(0, count, at_once))
             _publish_many(broker, topic, lambda _: ([form] * size for size in sizes), output)
         else:
-            show_published(_publish_one(broker, topic, form), output)
-
-
-def _publish_one(broker: BrokerOperations, topic: str, form: Message) -> MessageId:
-    return broker.publish(
-        topic,
-        form.value,
-        key=form.key,
-        headers=form.headers,
-        priority=form.priority,
-        delay=form.delay,
-        deliver_at=form.deliver_at,
-        partition=form.partition,
-        dedupe_id=form.dedupe_id,
-        expires_in=form.expires_in,
-    )
+            show_published(broker.publish(topic, **asdict(form)), output)
 
 
 def _publish_lines(target: Target, topic: str, form: Message, output: Format) -> None:
-    from msgspec.structs import replace
-
     if form.dedupe_id is not None:
         raise CommandError("--dedupe-id names one message", "give its value, or --file")
     if is_terminal("stdin"):

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE, Told, tell
+from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE, CommandError
 from penstock.cli.terminal import ERROR, echo, is_terminal
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def serve(
     except ConfigError as error:
         for problem in error.problems:
             echo(str(problem), err=True, mark=ERROR)
-        _fail(f"{len(error.problems)} problems in the configuration", "`penstock config example` shows one", USAGE)
+        raise CommandError(
+            f"{len(error.problems)} problems in the configuration", "`penstock config example` shows one"
+        ) from None
     _run(loaded, config, flags)
 
 
@@ -120,10 +122,9 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
         Path(options.data_dir), (file, options.tls_cert, options.tls_key, options.tls_client_ca)
     ):
         shown = ", ".join(strangers[:3]) + (" and more" if len(strangers) > 3 else "")
-        _fail(
+        raise CommandError(
             f"{options.data_dir} is no data directory, and it is not empty: it has {shown}",
             "give a directory that is empty or new, or one that Penstock made",
-            USAGE,
         )
     set_up_logging(options.log_level, options.log_format, sys.stderr)
     log = logging.getLogger("penstock.server")
@@ -136,15 +137,15 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
     try:
         uvloop.run(run_server(options, _show_ready, reload))
     except DirectoryLocked as error:
-        _fail(str(error), "stop that broker first, or serve another directory", UNREACHABLE)
-    except PortTaken as error:
-        _fail(str(error), error.hint, UNREACHABLE)
+        hint = "stop that broker first, or serve another directory"
+        raise CommandError(str(error), hint, UNREACHABLE) from None
     except StartRefused as error:
-        _fail(str(error), error.hint, USAGE)
+        raise CommandError(str(error), error.hint, UNREACHABLE if isinstance(error, PortTaken) else USAGE) from None
     except PenstockError as error:
-        _fail(str(error), f"`penstock check {options.data_dir}` tells more", REFUSED)
+        raise CommandError(str(error), f"`penstock check {options.data_dir}` tells more", REFUSED) from None
     except OSError as error:
-        _fail(str(error), "look at the address, at the directory's permissions and at the disk", REFUSED)
+        hint = "look at the address, at the directory's permissions and at the disk"
+        raise CommandError(str(error), hint, REFUSED) from None
 
 
 def _strangers(directory: Path, named: Iterable[Path | str | None]) -> list[str]:
@@ -203,8 +204,3 @@ def _show_ready(server: Server) -> None:
 
 def _written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _fail(text: str, hint: str, code: int) -> NoReturn:
-    tell(Told(text, hint, code))
-    raise typer.Exit(code)

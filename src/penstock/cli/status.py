@@ -9,6 +9,7 @@ from penstock.cli.group import group_table
 from penstock.cli.output import Format, FormatOption, new_table, plain, show, show_duration
 from penstock.cli.target import Target, targeted
 from penstock.cli.topic import totals
+from penstock.model.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,8 +50,6 @@ def status(target: Target, output: FormatOption = Format.TABLE) -> None:
 
 def _heading(found: BrokerStatus) -> RenderableType:
     """Who the broker is, and how much it holds."""
-    from penstock.model.units import format_size
-
     rows: list[tuple[str, object]] = [
         ("broker", f"{found.broker_id[:12]}, version {found.version}, opened {found.epoch:,} times"),
         ("data", found.directory),
@@ -68,8 +67,6 @@ def _heading(found: BrokerStatus) -> RenderableType:
 
 
 def _topics(topics: list[TopicInfo], backlogs: dict[str, int]) -> list[RenderableType]:
-    from penstock.model.units import format_size
-
     if not topics:
         return ["there are no topics"]
     rows = []

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from penstock.cli.errors import CommandError, warn
 from penstock.cli.lazy import new_app
-from penstock.cli.output import Format, FormatOption, new_table, show, show_time
+from penstock.cli.output import Format, FormatOption, new_table, plain, show, show_time
 from penstock.cli.target import Target, targeted
 from penstock.cli.values import parse_length
+from penstock.model.tokens import NewToken, TokenInfo
 
 if TYPE_CHECKING:
-    from penstock.model.tokens import NewToken, TokenInfo
+    from penstock.server.access.tokens import TokenFile
+
+Result = TypeVar("Result")
 
 app = new_app("Make, list and revoke tokens: who may use a server, and for what.")
 
@@ -57,14 +59,12 @@ def create(
     life_s = parse_length(expires)
     arguments: dict[str, Any] = {"name": name, "scopes": scope or [], "topics": topic or ["*"], "expires_in": life_s}
     if target.directory is not None:
-        from penstock.server.access.tokens import TokenFile
-
-        made = TokenFile(target.directory).create(**arguments)
+        made = _token_file(target.directory, new=True).create(**arguments)
     else:
-        made = _ask(target, "create_token", arguments)
+        made = _ask(target, "create_token", NewToken, **arguments)
     if output is Format.TABLE:
         warn("this is the token: keep it now, it cannot be shown again")
-    show({**_answer(made.token), "secret": made.secret}, output, made.secret)
+    show({**plain(made.token), "secret": made.secret}, output, made.secret)
 
 
 @app.command("list")
@@ -78,18 +78,16 @@ def list_tokens(target: Target, output: FormatOption = Format.TABLE) -> None:
         penstock token list -o json | jq -r '.[].name'
     """
     if target.directory is not None:
-        from penstock.server.access.tokens import TokenFile
-
-        found = [token.info for token in TokenFile(_existing(target.directory)).read()]
+        found = [token.info for token in _token_file(target.directory).read()]
     else:
-        found = _ask(target, "tokens", {})
+        found = _ask(target, "tokens", list[TokenInfo])
     now = datetime.now(UTC)
     rows = [
         [token.id, token.name, ", ".join(token.scopes), ", ".join(token.topics), token.created_at, _end(token, now)]
         for token in found
     ]
     table = new_table("id", "name", "scopes", "topics", "created", "expires", rows=rows)
-    show([_answer(token) for token in found], output, table if rows else "there are no tokens")
+    show(found, output, table if rows else "there are no tokens")
 
 
 @app.command()
@@ -107,50 +105,30 @@ def revoke(
         penstock token revoke 9f2c61d0b3aa
     """
     if target.directory is not None:
-        from penstock.server.access.tokens import TokenFile
-
-        gone = TokenFile(_existing(target.directory)).revoke(which)
+        gone = _token_file(target.directory).revoke(which)
     else:
-        gone = _ask(target, "revoke_token", {"token": which})
+        gone = _ask(target, "revoke_token", TokenInfo, token=which)
     show({"revoked": gone.id, "name": gone.name}, output, f"{gone.name} ({gone.id}) is revoked")
 
 
-def _existing(directory: Path) -> Path:
-    """The directory; tokens may be all that is in it."""
-    if not directory.is_dir():
+def _token_file(directory: Path, *, new: bool = False) -> TokenFile:
+    """The tokens of a directory, which may have nothing else in it."""
+    from penstock.server.access.tokens import TokenFile
+
+    if not new and not directory.is_dir():
         raise CommandError(f"{directory} is not a directory", "give the directory of a server")
-    return directory
+    return TokenFile(directory)
 
 
-def _ask(target: Target, operation: str, arguments: dict[str, Any]) -> Any:
+def _ask(target: Target, operation: str, result: type[Result], **arguments: Any) -> Result:
     """What a server says."""
-    import penstock.aio
-    from penstock.model.tokens import NewToken, TokenInfo
+    import penstock
 
-    results: dict[str, Any] = {"create_token": NewToken, "tokens": list[TokenInfo], "revoke_token": TokenInfo}
-
-    async def ask() -> NewToken | TokenInfo | list[TokenInfo]:
-        async with penstock.aio.connect(target.server, **target.secrets) as client:
-            answer: NewToken | TokenInfo | list[TokenInfo] = await client.call(
-                operation, results[operation], **arguments
-            )
-            return answer
-
-    return asyncio.run(ask())
+    with penstock.connect(target.server, **target.secrets) as client:
+        return client.call(operation, result, **arguments)
 
 
 def _end(token: TokenInfo, now: datetime) -> str:
     if token.expires_at is None:
         return "never"
     return f"{show_time(token.expires_at)}{' (over)' if token.expires_at <= now else ''}"
-
-
-def _answer(token: TokenInfo) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "scopes": list(token.scopes),
-        "topics": list(token.topics),
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-    }

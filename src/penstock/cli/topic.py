@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.confirm import confirm
 from penstock.cli.lazy import new_app
 from penstock.cli.output import Format, FormatOption, counted, new_table, show
-from penstock.cli.parameters import TopicArgument, YesOption
+from penstock.cli.parameters import TopicArgument, YesOption, confirm
 from penstock.cli.target import Target, targeted
 from penstock.cli.values import parse_topic_options
-from penstock.model.units import format_duration
+from penstock.model.errors import TopicNotFound
+from penstock.model.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from penstock import TopicInfo
@@ -96,7 +96,7 @@ def list_topics(target: Target, output: FormatOption = Format.TABLE) -> None:
     held = {topic.name: totals(topic) for topic in topics}
     columns = ("topic", ">partitions", ">messages", ">segments", ">size")
     rows = [
-        [name, total["partitions"], total["messages"], total["segments"], _size(total["bytes"])]
+        [name, total["partitions"], total["messages"], total["segments"], format_size(total["bytes"])]
         for name, total in held.items()
     ]
     answer = [{"name": name, **total} for name, total in held.items()]
@@ -158,8 +158,6 @@ def delete(target: Target, topic: TopicArgument, yes: YesOption = False, output:
 
 def find_topic(broker: BrokerOperations, name: str) -> TopicInfo:
     """The topic of this name."""
-    from penstock import TopicNotFound
-
     for topic in broker.topics():
         if topic.name == name:
             return topic
@@ -190,7 +188,7 @@ def _show_topic(topic: TopicInfo, output: Format) -> None:
                 part.first_offset,
                 part.end_offset,
                 part.segments,
-                _size(part.segment_bytes + part.journal_bytes),
+                format_size(part.segment_bytes + part.journal_bytes),
             ]
             for part in topic.partitions
         ],
@@ -210,9 +208,3 @@ def _option(value: object) -> str:
     if isinstance(value, float):
         return format_duration(value)
     return str(value).lower() if isinstance(value, bool | None) else str(value)
-
-
-def _size(count: int) -> str:
-    from penstock.model.units import format_size
-
-    return format_size(count)

@@ -20,6 +20,7 @@ from penstock.cli.output import (
 )
 from penstock.cli.parameters import IdArgument
 from penstock.cli.target import Target, targeted
+from penstock.model.units import to_datetime
 from penstock.model.visible import visible
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ def trace(target: Target, identity: IdArgument, output: FormatOption = Format.TA
 
 
 def _answer(found: Trace) -> dict[str, object]:
-    from penstock.model.units import to_datetime
-
     return {
         "id": str(found.id),
         "message": None if found.message is None else record(found.message),
@@ -121,8 +120,6 @@ def _timeline(lines: list[TraceLine]) -> Table:
 
 
 def _cause(line: TraceLine) -> str:
-    from penstock.model.units import to_datetime
-
     parts = [visible(line.cause)] if line.cause else []
     if line.producer:
         parts.append(f"by {visible(line.producer)}")
