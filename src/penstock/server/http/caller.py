@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.api.operations import OPERATIONS
 from penstock.model.errors import PenstockError, Unauthenticated
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.server.http.members import Member, Members
     from penstock.server.services import Services
 
+Answer = TypeVar("Answer")
 CALLER = "penstock_caller"
 """Where the front puts it among what a request carries along."""
 
@@ -48,6 +50,10 @@ class Caller:
         """The result of an operation of the broker; arguments that are None are left out."""
         given = {name: value for name, value in arguments.items() if value is not None}
         return await self.services.call(self.principal, operation, **given)
+
+    async def ask(self, view: Callable[..., Answer], *arguments: Any, slow: bool = False) -> Answer:
+        """What is answered about the shard by a function of `views` or of its operations, called in a thread."""
+        return await self.services.workers.run(partial(view, self.services.shard, *arguments), slow=slow)
 
     async def left(self) -> None:
         """Returns when the client has gone, for requests without a body that wait for something."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -48,17 +48,17 @@ def decode_message(body: bytes, config: BrokerConfig, value_encoding: Encoding |
     """The message of a request; `value_encoding` is that of its value, unless it says so itself."""
     if len(body) > _UNCOUNTED_HEADERS:
         _check_headers(body, config, "the body")
-    return _read(_decode_one, body, "the body").message(value_encoding=value_encoding)
+    return decode_with(_decode_one, body, "the body").message(value_encoding=value_encoding)
 
 
 def decode_batch(body: bytes, config: BrokerConfig) -> tuple[list[Message], NewMessages]:
     """The messages of a request, and what it says of all of them."""
     if len(body) <= UNCOUNTED_BYTES:
-        batch = _read(_decode_many, body, "the body")
+        batch = decode_with(_decode_many, body, "the body")
         return [new.message(batch.encoding) for new in batch.messages], batch
     if body.count(b",") >= BATCH_MESSAGES_MAX:
         _count_elements(body)
-    undecoded = _read(_decode_undecoded, body, "the body")
+    undecoded = decode_with(_decode_undecoded, body, "the body")
     check_count(len(undecoded.messages))
     check_memory("the batch", len(body), len(undecoded.messages) * _MESSAGE_MEMORY)
     messages: list[Message] = []
@@ -66,13 +66,13 @@ def decode_batch(body: bytes, config: BrokerConfig) -> tuple[list[Message], NewM
         what = f"the body: message {row}"
         if len(memoryview(raw)) > _UNCOUNTED_HEADERS:
             _check_headers(raw, config, what)
-        messages.append(_read(_decode_one, raw, what).message(undecoded.encoding))
+        messages.append(decode_with(_decode_one, raw, what).message(undecoded.encoding))
     return messages, undecoded
 
 
 def _check_headers(message: bytes | msgspec.Raw, config: BrokerConfig, what: str) -> None:
     """Raise LimitExceeded where the headers of a message are so long that they cannot be within their limit."""
-    headers = memoryview(_read(_decode_headers, message, what).headers)
+    headers = memoryview(decode_with(_decode_headers, message, what).headers)
     check_size("the JSON of the headers", len(headers), max(_UNCOUNTED_HEADERS, _ESCAPED * config.max_headers_bytes))
 
 
@@ -89,7 +89,8 @@ def _count_elements(body: bytes) -> None:
             depth += 1 if first in _OPENING else -1
 
 
-def _read(decode: Callable[[bytes | msgspec.Raw], Body], body: bytes | msgspec.Raw, what: str) -> Body:
+def decode_with(decode: Callable[[Any], Body], body: bytes | str | msgspec.Raw, what: str) -> Body:
+    """A body that is decoded, or InvalidArgument with what it is and what is wrong with it."""
     try:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

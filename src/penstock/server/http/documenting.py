@@ -27,15 +27,23 @@ _MEANINGS = {
     503: "the server is stopping, or its disk has failed",
     507: "the server's disk is full",
 }
+Answers = Mapping[int, ResponseSpec]
+_JSON, _RAW = "application/json", "application/octet-stream"
 _ALWAYS = (400, 401, 403, 404, 413, 429, 503)
 
 
-def errors(*codes: int) -> Mapping[int, ResponseSpec]:
+def errors(*codes: int) -> Answers:
     """The errors that a route may answer with, beside those that every route may."""
     return {
         code: ResponseSpec(Problem, description=_MEANINGS[code], generate_examples=False)
         for code in sorted({*_ALWAYS, *codes})
     }
+
+
+def answers(body: type[Any] | None, description: str, *codes: int, status: int = 200, media: str = _JSON) -> Answers:
+    """What a route answers with, where its signature does not say it, and its errors."""
+    answer = ResponseSpec(body, description=description, media_type=media, generate_examples=False)
+    return {**errors(*codes), status: answer}
 
 
 def json_body(body: type[Any], *examples: Any, raw: bool = False) -> RequestBody:
@@ -45,10 +53,9 @@ def json_body(body: type[Any], *examples: Any, raw: bool = False) -> RequestBody
         schema=inlined(components[body.__name__], components),
         examples={f"example {number}": Example(value=value) for number, value in enumerate(examples, 1)},
     )
-    content = {"application/json": media}
+    content = {_JSON: media}
     if raw:
-        octets = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
-        content["application/octet-stream"] = OpenAPIMediaType(schema=octets)
+        content[_RAW] = OpenAPIMediaType(schema=_octets())
     return RequestBody(content=content, required=True)
 
 
@@ -69,11 +76,14 @@ def raw_body(description: str) -> type[Operation]:
     @dataclass
     class Described(Operation):
         def __post_init__(self) -> None:
-            octets = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
-            content = {"application/octet-stream": OpenAPIMediaType(schema=octets, example="two coffees")}
+            content = {_RAW: OpenAPIMediaType(schema=_octets(), example="two coffees")}
             self.request_body = RequestBody(content=content, description=description)
 
     return Described
+
+
+def _octets() -> Schema:
+    return Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
 
 
 def query_of(body: type[Any], *names: str) -> list[Parameter]:

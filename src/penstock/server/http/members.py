@@ -17,7 +17,7 @@ from penstock.model.bounds import shown
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost, Overloaded, PenstockError
 from penstock.model.message import MessageId
 from penstock.model.options import duration
-from penstock.model.units import Duration, Time
+from penstock.model.units import Duration
 
 if TYPE_CHECKING:
     from penstock.server.services import Services
@@ -103,28 +103,15 @@ class Members:
         topics: Sequence[str],
         group: str,
         *,
-        mode: str = "shared",
-        name: str | None = None,
-        max_in_flight: int = 1000,
-        visibility_timeout: Duration | None = None,
         session_timeout: Duration = SESSION_S,
-        start: str | Time = "earliest",
         shared: bool = False,
+        **options: Any,
     ) -> Member:
-        """A new member of a group."""
+        """A new member of a group, with options of its consumer."""
         if len(self._by_id) >= _MEMBERS_MAX:
             raise Overloaded(f"there are {_MEMBERS_MAX:,} members already: try later")
         session_s = duration(1.0)(session_timeout)
-        consumer = await self._services.awaited.consumer(
-            list(topics),
-            group,
-            mode=mode,
-            max_in_flight=max_in_flight,
-            visibility_timeout=visibility_timeout,
-            start=start,
-            session_timeout=session_s,
-            name=name,
-        )
+        consumer = await self._services.awaited.consumer(list(topics), group, session_timeout=session_s, **options)
         member = Member(consumer, tuple(topics), session_s, self._loop.time(), shared=shared)
         self._by_id[member.id] = member
         return member

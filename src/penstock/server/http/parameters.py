@@ -12,20 +12,20 @@ from penstock.model.units import parse_time_us
 from penstock.server.http.bodies import Encoding
 
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
-_NUMBER_MAX = 10**18 - 1
+NUMBER_MAX = 10**18 - 1
 
 Topic = Annotated[str, Parameter(description="The name of a topic.")]
-Partition = Annotated[int, Parameter(ge=0, le=_NUMBER_MAX, description="The number of a partition, from 0.")]
-Offset = Annotated[int, Parameter(ge=0, le=_NUMBER_MAX, description="An offset, from 0.")]
+Partition = Annotated[int, Parameter(ge=0, le=NUMBER_MAX, description="The number of a partition, from 0.")]
+Offset = Annotated[int, Parameter(ge=0, le=NUMBER_MAX, description="An offset, from 0.")]
 Limit = Annotated[int, Parameter(ge=1, le=1000, description="How many at most.")]
 Skip = Annotated[int, Parameter(ge=0, le=10_000_000, description="How many to leave out before them.")]
 Search = Annotated[
     str, Parameter(max_length=200, description="A part of the name, or a pattern with `*`; in capitals or not.")
 ]
 MaybePartition = Annotated[
-    int | None, Parameter(ge=0, le=_NUMBER_MAX, description="Only this partition; all if it is not given.")
+    int | None, Parameter(ge=0, le=NUMBER_MAX, description="Only this partition; all if it is not given.")
 ]
-MaybeOffset = Annotated[int | None, Parameter(ge=0, le=_NUMBER_MAX, description="From this offset on.")]
+MaybeOffset = Annotated[int | None, Parameter(ge=0, le=NUMBER_MAX, description="From this offset on.")]
 MaybeTopic = Annotated[str | None, Parameter(description="Only this topic.")]
 Cursor = Annotated[str | None, Parameter(max_length=300, description="Where to go on: as the last page gave it.")]
 AsEncoded = Annotated[Encoding | None, Parameter(description="`base64` for values as base64 in any case.")]

@@ -11,7 +11,7 @@ from penstock.model.config import PARTITIONS_MAX, TopicConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.info import PartitionInfo
 from penstock.server.http.bodies import Seconds
-from penstock.views.listing import Lane, ListedTopic
+from penstock.views.listing import ListedTopic
 
 _COUNT_MAX = 1 << 60
 Size = Annotated[int, Meta(ge=0, le=_COUNT_MAX)] | Annotated[str, Meta(max_length=40, examples=["10GB"])]
@@ -36,7 +36,6 @@ class PartitionView(msgspec.Struct):
 
     @classmethod
     def of(cls, info: PartitionInfo) -> PartitionView:
-        """As JSON."""
         first, end = info.first_offset, info.end_offset
         return cls(info.number, first, end, end - first, info.segments, info.segment_bytes, info.journal_bytes)
 
@@ -69,11 +68,6 @@ class LaneView(msgspec.Struct):
 
     priority: int
     messages: int
-
-    @classmethod
-    def of(cls, lane: Lane) -> LaneView:
-        """As JSON."""
-        return cls(lane.priority, lane.messages)
 
 
 def topic_fields(listed: ListedTopic) -> dict[str, Any]:

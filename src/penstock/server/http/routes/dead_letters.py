@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar import Router, get, post
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from penstock.model.letters import CauseReport, DeadLetter, RedriveReport
 from penstock.server.access.principal import Scope
@@ -50,25 +50,9 @@ class Letter(msgspec.Struct):
 
     @classmethod
     def of(cls, letter: DeadLetter, wanted: Encoding | None) -> Letter:
-        """As JSON."""
         value, key, encoding = as_text(letter.value, letter.key, wanted)
-        return cls(
-            id=str(letter.id),
-            origin=str(letter.origin),
-            group=letter.group,
-            cause=letter.cause,
-            consumer=letter.consumer,
-            deliveries=letter.deliveries,
-            failures=letter.failures,
-            died_at=letter.died_at,
-            published_at=letter.published_at,
-            value=value,
-            key=key,
-            encoding=encoding,
-            headers=letter.headers,
-            priority=letter.priority,
-            history=letter.history,
-        )
+        shown = {**asdict(letter), "id": str(letter.id), "origin": str(letter.origin), "value": value, "key": key}
+        return cls(**shown, encoding=encoding)
 
 
 class LetterPage(msgspec.Struct):
@@ -128,8 +112,7 @@ async def dead_letter_causes(caller: Caller, topic: Topic) -> CauseReport:
     `complete` is false where there are more than are counted at once: 100,000 letters, 1,000 causes.
     """
     caller.require(Scope.READ, topic)
-    counting = partial(count_causes, caller.services.shard, topic, _COUNTED_MAX, _COUNTED_BYTES_MAX)
-    return await caller.services.workers.run(counting, slow=True)
+    return await caller.ask(count_causes, topic, _COUNTED_MAX, _COUNTED_BYTES_MAX, slow=True)
 
 
 @post(
@@ -145,17 +128,7 @@ async def redrive(caller: Caller, topic: Topic, data: JSONBody[Redrive]) -> Redr
     Each goes once, also when this is stopped in the middle. It is answered when it is done, which takes its time with
     a low `rate`.
     """
-    report: Any = await caller.call(
-        "redrive",
-        topic=topic,
-        ids=data.ids,
-        cause=data.cause,
-        group=data.group,
-        to=data.to,
-        rate=data.rate,
-        dry_run=data.dry_run,
-    )
-    assert isinstance(report, RedriveReport)
+    report: RedriveReport = await caller.call("redrive", topic=topic, **asdict(data))
     return report
 
 

@@ -32,7 +32,6 @@ class Delayed(msgspec.Struct):
 
     @classmethod
     def of(cls, found: DelayedMessage) -> Delayed:
-        """As JSON."""
         place = found.id
         return cls(str(place), place.topic, place.partition, place.offset, found.due_at)
 
@@ -83,7 +82,7 @@ async def delayed_message(caller: Caller, topic: Topic, partition: Partition, of
     """Show one message that is not due yet; when it is due, or never was delayed, it is not found."""
     caller.require(Scope.READ, topic)
     identity = MessageId(topic, partition, offset)
-    return Delayed.of(await caller.services.workers.run(partial(find_delayed, caller.services.shard, identity)))
+    return Delayed.of(await caller.ask(find_delayed, identity))
 
 
 @delete("/topics/{topic:str}/delayed/{partition:int}/{offset:int}", status_code=200, responses=errors(409, 507))

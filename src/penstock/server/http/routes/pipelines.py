@@ -124,7 +124,6 @@ class PointView(msgspec.Struct):
 
     @classmethod
     def of(cls, point: PipelinePoint) -> PointView:
-        """As JSON."""
         rates = {name: _known(rate) for name, rate in zip(point.names, point.rates, strict=True)}
         lags = {name: _known(lag) for name, lag in zip(point.names, point.lags, strict=True)}
         return cls(point.time_s, rates, {name: None if lag is None else int(lag) for name, lag in lags.items()})
@@ -155,7 +154,6 @@ class PipelineView(msgspec.Struct):
 
     @classmethod
     def of(cls, report: PipelineReport, history: list[PipelinePoint] | None = None) -> PipelineView:
-        """As JSON."""
         fields = msgspec.structs.asdict(report)
         started_us, told_us = fields.pop("started_us"), fields.pop("time_us")
         shown = {**fields, "state": report.state.value, "queries": list(map(_query_view, report.queries))}

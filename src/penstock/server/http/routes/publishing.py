@@ -9,13 +9,12 @@ from typing import Any
 
 from litestar import Request, Response, Router, post
 from litestar.enums import MediaType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Operation
 
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import NewMessage, NewMessages, Published, Results
 from penstock.server.http.caller import Caller
-from penstock.server.http.documenting import errors, json_body, query_of
+from penstock.server.http.documenting import answers, body_of, json_body, query_of
 from penstock.server.http.parameters import Topic
 from penstock.server.http.publishing import RAW_OPTIONS, publish_batch, publish_one, read_goqueue_message
 from penstock.server.http.routes.reading import find_messages
@@ -24,7 +23,7 @@ _ONE = {"key": "customer-7", "value": "two coffees", "priority": "high", "header
 _GO = {"key": "order-123", "value": "eyJvcmRlcl9pZCI6MTIzfQ==", "delay": "5m"}
 _MANY = {"messages": [{"value": "two coffees"}, {"value": "AAEC", "encoding": "base64", "delay": 30}]}
 
-_ERRORS = errors(409, 507)
+_DURABLE = answers(Published, "It is durable.", 409, 507)
 
 
 @dataclass
@@ -34,22 +33,10 @@ class _One(Operation):
         self.parameters = [*(self.parameters or ()), *query_of(NewMessage, *RAW_OPTIONS)]
 
 
-@dataclass
-class _GoQueue(Operation):
-    def __post_init__(self) -> None:
-        self.request_body = json_body(NewMessage, _GO)
-
-
-@dataclass
-class _Many(Operation):
-    def __post_init__(self) -> None:
-        self.request_body = json_body(NewMessages, _MANY)
-
-
 @post(
     "/topics/{topic:str}/publish",
     operation_class=_One,
-    responses={**_ERRORS, 200: ResponseSpec(Published, description="It is durable.", generate_examples=False)},
+    responses=_DURABLE,
     status_code=200,
     tags=["publishing"],
 )
@@ -64,8 +51,8 @@ async def publish_message(request: Request[Any, Any, Any], caller: Caller, topic
 
 @post(
     "/topics/{topic:str}/messages",
-    operation_class=_Many,
-    responses={**_ERRORS, 200: ResponseSpec(Results, description="All are durable.", generate_examples=False)},
+    operation_class=body_of(NewMessages, _MANY),
+    responses=answers(Results, "All are durable.", 409, 507),
     status_code=200,
     tags=["publishing"],
 )
@@ -79,8 +66,8 @@ async def publish_messages(request: Request[Any, Any, Any], caller: Caller, topi
 
 @post(
     "/goqueue/v1/topics/{topic:str}/publish",
-    operation_class=_GoQueue,
-    responses={**_ERRORS, 200: ResponseSpec(Published, description="It is durable.", generate_examples=False)},
+    operation_class=body_of(NewMessage, _GO),
+    responses=_DURABLE,
     status_code=200,
     tags=["publishing"],
 )

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from litestar import Router, get
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding
 from penstock.server.http.caller import Caller
-from penstock.server.http.documenting import errors
+from penstock.server.http.documenting import answers
 from penstock.server.http.failures import encode
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import AsEncoded, Topic
@@ -30,10 +29,7 @@ Group = Annotated[str, QueryParameter(description="The group to receive for; it 
 Credits = Annotated[
     int, QueryParameter(ge=1, le=_CREDITS_MAX, description="How many messages may be unsettled at a time.")
 ]
-_STREAM = {
-    **errors(409),
-    200: ResponseSpec(str, description="Events until the client goes.", media_type=_EVENTS, generate_examples=False),
-}
+_STREAM = answers(str, "Events until the client goes.", 409, media=_EVENTS)
 
 
 def _event(name: str, data: bytes, identity: str | None = None) -> bytes:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, Response, Router, get, post
 from litestar.exceptions import HTTPException
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import PathParameter, QueryParameter
 
 from penstock.model.errors import LeaseLost, TopicExists, TopicNotFound
@@ -20,7 +19,7 @@ from penstock.model.message import Message
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
 from penstock.server.http.caller import Caller
-from penstock.server.http.documenting import errors, raw_body
+from penstock.server.http.documenting import answers, errors, raw_body
 from penstock.shard.shard import Shard
 from penstock.views.queues import list_queue, queue_length
 
@@ -72,12 +71,7 @@ async def enqueue(request: Request[Any, Any, Any], caller: Caller, queue: Queue)
 @get(
     "/queue/{queue:str}/dequeue",
     media_type=_RAW,
-    responses={
-        **errors(409),
-        200: ResponseSpec(
-            bytes, media_type=_RAW, description="The message; nothing if there is none.", generate_examples=False
-        ),
-    },
+    responses=answers(bytes, "The message; nothing if there is none.", 409, media=_RAW),
 )
 async def dequeue(caller: Caller, queue: Queue) -> Response[bytes]:
     """Take the next message out of a queue: it is sent once, and never comes again.
@@ -113,8 +107,7 @@ async def list_items(
     shard = caller.services.shard
     if not _is_there(shard, queue):
         return Items([], page, per_page, 0, "utf8")
-    listing = partial(list_queue, shard, queue, GROUP, (page - 1) * per_page, per_page)
-    values, total = await caller.services.workers.run(listing)
+    values, total = await caller.ask(list_queue, queue, GROUP, (page - 1) * per_page, per_page)
     shown = [as_text(value, None, None) for value in values]
     encoding: Encoding = "utf8" if all(how == "utf8" for _, _, how in shown) else "base64"
     if encoding == "base64":

@@ -17,6 +17,7 @@ from penstock.server.http.bodies import MessageView, Moment, decode_base64, view
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import (
+    NUMBER_MAX,
     AsEncoded,
     Cursor,
     Limit,
@@ -30,8 +31,7 @@ from penstock.server.http.parameters import (
 from penstock.views.searching import Place, find_message, read_partition, search_messages
 
 _REPLAY = {"group": "audit", "from_time": "2026-12-24T00:00:00Z", "to_time": "2026-12-25T00:00:00Z", "rate": 1000}
-_NUMBER_MAX = 10**18 - 1
-Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 FromTime = Annotated[str | None, Parameter(max_length=40, description="From this time on (ISO 8601).")]
 ToTime = Annotated[str | None, Parameter(max_length=40, description="To before this time.")]
 
@@ -88,10 +88,9 @@ async def partition_messages(
     A page has some MiB at most, so that it may be shorter than `limit`: go on at `next_offset`.
     """
     caller.require(Scope.READ, topic)
-    read = partial(read_partition, caller.services.shard, topic, partition, offset, limit)
 
     def work() -> MessagePage:
-        messages, next_offset, end_offset = read()
+        messages, next_offset, end_offset = read_partition(caller.services.shard, topic, partition, offset, limit)
         return MessagePage([view_of(message, encoding) for message in messages], next_offset, end_offset)
 
     return await caller.services.workers.run(work)
@@ -150,8 +149,7 @@ async def one_message(
 ) -> MessageView:
     """Show one message, also if it was acked or is in the archive."""
     caller.require(Scope.READ, topic)
-    find = partial(find_message, caller.services.shard, MessageId(topic, partition, offset))
-    return view_of(await caller.services.workers.run(find), encoding)
+    return view_of(await caller.ask(find_message, MessageId(topic, partition, offset)), encoding)
 
 
 @post(
@@ -166,18 +164,8 @@ async def replay_messages(caller: Caller, topic: Topic, data: JSONBody[Replay]) 
 
     Other groups notice nothing. Consume the group as any other; delete it when it is done.
     """
-    count = await caller.call(
-        "replay",
-        topic=topic,
-        to=data.group,
-        from_time=data.from_time,
-        to_time=data.to_time,
-        from_offset=data.from_offset,
-        to_offset=data.to_offset,
-        partition=data.partition,
-        rate=data.rate,
-    )
-    return Replayed(data.group, count)
+    window = msgspec.structs.asdict(data)
+    return Replayed(data.group, await caller.call("replay", topic=topic, to=window.pop("group"), **window))
 
 
 ROUTES = Router("/v1", route_handlers=[partition_messages, one_message, replay_messages], tags=["reading"])

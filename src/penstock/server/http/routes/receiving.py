@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Response, Router, get, post
 from litestar.enums import MediaType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
@@ -18,7 +17,7 @@ from penstock.model.units import to_datetime
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, MessageView, Moment, Seconds, view_fields
 from penstock.server.http.caller import Caller, permits
-from penstock.server.http.documenting import errors
+from penstock.server.http.documenting import answers, errors
 from penstock.server.http.failures import Problem, encode, problem_of
 from penstock.server.http.finishing import Ack, Extend, Handles, Nack, Reject, Release, finish
 from penstock.server.http.members import Member
@@ -132,11 +131,7 @@ async def receive_messages(
     return await _deliveries(caller, member, found, encoding)
 
 
-@get(
-    "/topics/{topic:str}/next",
-    responses={**errors(409), 204: ResponseSpec(None, description="There is none.", generate_examples=False)},
-    tags=["consuming"],
-)
+@get("/topics/{topic:str}/next", responses=answers(None, "There is none.", 409, status=204), tags=["consuming"])
 async def next_message(
     caller: Caller,
     topic: Topic,
@@ -174,7 +169,7 @@ async def _finished(caller: Caller, wanted: Handles) -> Response[Any]:
     )
 
 
-_FINISHED = {**errors(409, 410), 200: ResponseSpec(Settled, description="It is durable.", generate_examples=False)}
+_FINISHED = answers(Settled, "It is durable.", 409, 410)
 
 
 @post("/messages/ack", status_code=200, responses=_FINISHED, tags=["consuming"], guards=permits("consumer"))
@@ -215,17 +210,8 @@ async def join_group(caller: Caller, group: GroupName, data: JSONBody[Join]) -> 
     """Join a group, to poll for it; a member that is not heard of for its session timeout is forgotten."""
     for topic in data.topics:
         caller.require(Scope.CONSUME, topic)
-    member = await caller.members.join(
-        data.topics,
-        group,
-        mode=data.mode,
-        name=data.client_id,
-        max_in_flight=data.max_in_flight,
-        visibility_timeout=data.visibility_timeout,
-        session_timeout=data.session_timeout,
-        start=data.start,
-    )
-    return _joined(member)
+    options = msgspec.structs.asdict(data)
+    return _joined(await caller.members.join(options.pop("topics"), group, name=options.pop("client_id"), **options))
 
 
 def _joined(member: Member) -> Joined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -74,22 +73,15 @@ async def topics(
 ) -> Topics:
     """List topics in pages, by name or with the largest first."""
     caller.require(Scope.READ)
-    services, principal = caller.services, caller.principal
-    listing = partial(
-        list_topics,
-        services.shard,
-        services.ranking,
-        principal.sees,
-        search=search,
-        sort=sort,
-        descending=order == "desc" if order is not None else sort != "name",
-        skip=skip,
-        limit=limit,
-    )
+    services, sees = caller.services, caller.principal.sees
+    descending = order == "desc" if order is not None else sort != "name"
+    shard, ranking = services.shard, services.ranking
 
     def work() -> Topics:
-        found, total = listing()
-        known = services.ranking.topics()
+        found, total = list_topics(
+            shard, ranking, sees, search=search, sort=sort, descending=descending, skip=skip, limit=limit
+        )
+        known = ranking.topics()
         backlogs = [known[name].backlog if (name := listed.info.name) in known else 0 for listed in found]
         shown = zip(found, backlogs, strict=True)
         return Topics([TopicInList(**topic_fields(listed), backlog=backlog) for listed, backlog in shown], total)
@@ -104,9 +96,8 @@ async def create_topic(caller: Caller, data: JSONBody[NewTopic]) -> TopicView:
     `num_partitions` is another name of `partitions`, and `retention_hours` gives `retention_age` in hours. What is left
     out is as the server's defaults say.
     """
-    services, principal = caller.services, caller.principal
-    made = await services.call(principal, "create_topic", name=data.name, **data.options())
-    return _view(made, 0)
+    made: TopicInfo = await caller.services.call(caller.principal, "create_topic", name=data.name, **data.options())
+    return TopicView(**topic_fields(ListedTopic(made, 0)))
 
 
 @get("/topics/{topic:str}", responses=errors())
@@ -119,7 +110,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
         return TopicDetails(
             **topic_fields(listed),
             partition_list=list(map(PartitionView.of, listed.info.partitions)),
-            lanes=list(map(LaneView.of, lanes)),
+            lanes=[LaneView(*lane) for lane in lanes],
             group_list=list(map(listed_view, groups)),
         )
 
@@ -134,10 +125,8 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
 )
 async def change_topic(caller: Caller, topic: Topic, data: JSONBody[TopicOptions]) -> TopicView:
     """Change options of a topic; those that are left out stay. `partitions` and `order` cannot be changed."""
-    services, principal = caller.services, caller.principal
-    await services.call(principal, "configure_topic", name=topic, **data.options())
-    listed = await services.workers.run(lambda: show_topic(services.shard, topic).topic)
-    return TopicView(**topic_fields(listed))
+    await caller.services.call(caller.principal, "configure_topic", name=topic, **data.options())
+    return TopicView(**topic_fields((await caller.ask(show_topic, topic)).topic))
 
 
 @delete("/topics/{topic:str}", status_code=204, responses=errors(507))
@@ -150,12 +139,8 @@ async def delete_topic(caller: Caller, topic: Topic) -> None:
 async def topic_partitions(caller: Caller, topic: Topic) -> Partitions:
     """List the partitions of a topic: which offsets they hold, and what they take."""
     caller.require(Scope.READ, topic)
-    shown = await caller.services.workers.run(partial(show_topic, caller.services.shard, topic))
+    shown = await caller.ask(show_topic, topic)
     return Partitions(list(map(PartitionView.of, shown.topic.info.partitions)))
-
-
-def _view(info: TopicInfo, groups: int) -> TopicView:
-    return TopicView(**topic_fields(ListedTopic(info, groups)))
 
 
 ROUTES = Router(

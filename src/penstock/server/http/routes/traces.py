@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -64,7 +63,6 @@ class Line(msgspec.Struct):
 
     @classmethod
     def of(cls, line: TraceLine) -> Line:
-        """As JSON."""
         due_at = to_datetime(line.due_us) if line.due_us else None
         return cls(line.kind, line.time, line.group, line.consumer, line.attempt, line.cause, due_at, line.producer)
 
@@ -96,7 +94,6 @@ class Summary(msgspec.Struct):
 
     @classmethod
     def of(cls, found: TraceSummary) -> Summary:
-        """As JSON."""
         place = found.id
         shown = (str(place), place.topic, place.partition, place.offset, to_datetime(found.published_us))
         return cls(*shown, found.status, found.groups, found.events)  # type: ignore[arg-type]
@@ -180,10 +177,9 @@ async def _trace(caller: Caller, identity: str, encoding: Encoding | None) -> Tr
 async def _search(caller: Caller, query: TraceQuery, limit: int, cursor: str | None) -> Summaries:
     caller.require(Scope.READ, query.topic)
     before = None if cursor is None else Mark.parse(cursor)
-    search = partial(search_traces, caller.services.shard, query, caller.principal.sees, limit, before)
 
     def work() -> Summaries:
-        found, last = search()
+        found, last = search_traces(caller.services.shard, query, caller.principal.sees, limit, before)
         return Summaries(list(map(Summary.of, found)), None if last is None else str(last))
 
     return await caller.services.workers.run(work)

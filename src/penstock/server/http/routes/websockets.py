@@ -15,6 +15,7 @@ from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.options import whole
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller
+from penstock.server.http.decoding import decode_with
 from penstock.server.http.failures import close_reason, encode, problem_of
 from penstock.server.http.finishing import Ack, Extend, Nack, Reject, Release, finish
 from penstock.server.http.members import Member
@@ -137,7 +138,7 @@ class _Consumption:
             if self._caller.is_gone():
                 return
             try:
-                reply = await self._answer(_read(text))
+                reply = await self._answer(decode_with(_decoder.decode, text, "the frame"))
             except PenstockError as error:
                 reply = {"type": "error", **msgspec.to_builtins(problem_of(error))}
             self._changed.set()
@@ -151,13 +152,6 @@ class _Consumption:
             return {"type": "credits", "credits": frame.credits}
         finished, lost = await finish(self._caller, frame)
         return {"type": "settled", "settled": finished, "lost": lost}
-
-
-def _read(text: str | bytes) -> _Frame:
-    try:
-        return _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the frame: {error}") from error
 
 
 ROUTES = Router("/", route_handlers=[consume])
