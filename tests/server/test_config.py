@@ -17,7 +17,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.server.config import ConfigError, Loaded, ServerConfig, load_config
 from penstock.server.settings.table import FOREIGN, SETTINGS, Setting, camel
 from penstock.server.settings.values import read
-from penstock.server.settings.writing import option_texts, write_example, write_value
+from penstock.server.settings.writing import field_texts, write_example, write_value
 
 ROOT = Path(__file__).parent.parent.parent
 ALL = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
@@ -440,13 +440,13 @@ def test_the_example_has_every_option_with_its_default_and_its_meaning() -> None
     assert "default" not in loaded.origins.values()
     words = " ".join(text.replace("#", " ").split())
     for config in (ServerConfig, BrokerConfig, TopicConfig):
-        for name, meaning in option_texts(config).items():
+        for name, meaning in field_texts(config).items():
             assert meaning and (meaning in words or name in ("broker", "topic_defaults")), name
 
 
 @ALL
 def test_every_option_has_a_text(setting: Setting) -> None:
-    texts = option_texts(ServerConfig) | option_texts(BrokerConfig) | option_texts(TopicConfig)
+    texts = field_texts(ServerConfig) | field_texts(BrokerConfig) | field_texts(TopicConfig)
     assert texts[setting.name].endswith(".")
 
 
@@ -484,7 +484,7 @@ def test_the_reference_page_has_every_option_with_its_default_and_meaning() -> N
     page = (ROOT / "docs/reference/server-configuration.md").read_text()
     section = page.split("## Server")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| (.*) \|$", section, re.MULTILINE)
-    texts = option_texts(ServerConfig)
+    texts = field_texts(ServerConfig)
     settings = [setting for setting in SETTINGS.values() if setting.section == "server"]
     assert rows == [(item.name, write_value(item.name, item.default), texts[item.name]) for item in settings]
 

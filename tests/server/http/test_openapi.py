@@ -132,7 +132,7 @@ def test_many_who_ask_first_have_the_description_made_once(tmp_path: Path, monke
         made.append(description())
         return made[-1]
 
-    monkeypatch.setattr("penstock.server.http.docs.description", make)
+    monkeypatch.setattr("penstock.server.http.description.description", make)
     description.cache_clear()
     with HttpRunning(tmp_path) as server, ThreadPoolExecutor(64) as people:
         replies = list(people.map(lambda _: server.ask("GET", "/docs/openapi.json"), range(64)))
@@ -152,7 +152,7 @@ def test_a_description_that_could_not_be_made_is_made_for_the_next_who_asks(
             raise error
         return description()
 
-    monkeypatch.setattr("penstock.server.http.docs.description", make)
+    monkeypatch.setattr("penstock.server.http.description.description", make)
     with HttpRunning(tmp_path) as server:
         assert server.refused("GET", "/docs/openapi.json")[0] == 429
         assert server.get("/docs/openapi.json")["info"]["title"] == "Penstock"

@@ -10,5 +10,4 @@ Every request passes `front.py`. Publishing goes straight to the broker; everyth
 | `app.py`, `failures.py` | the application; errors as status codes. The routes are in `routes` |
 | `members.py`, `finishing.py` | consumers without a connection; finishing messages by their receipts |
 | `description.py`, `documenting.py`, `schemas.py`, `examples.py`, `vocabulary.py` | the OpenAPI description |
-| `docs.py` | the page that shows it |
 """

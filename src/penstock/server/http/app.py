@@ -9,9 +9,9 @@ from litestar import Litestar, Request, Response
 from litestar.enums import MediaType
 from litestar.exceptions import HTTPException
 
-from penstock.model.errors import InvalidArgument, PenstockError
-from penstock.server.http import docs
+from penstock.model.errors import InvalidArgument
 from penstock.server.http.caller import caller_given
+from penstock.server.http.description import DOCS
 from penstock.server.http.failures import Problem, encode, headers_of, problem_of
 from penstock.server.http.routes import ROUTES
 
@@ -36,10 +36,10 @@ class JsonRequest(Request[Any, Any, Any]):
 def build_app(services: Services) -> Litestar:
     """The application of one server."""
     return Litestar(
-        route_handlers=[*ROUTES, docs.ROUTES],
+        route_handlers=[*ROUTES, DOCS],
         **caller_given(),
         request_class=JsonRequest,
-        exception_handlers={PenstockError: _refuse, HTTPException: _refuse_request, Exception: _fail},
+        exception_handlers={HTTPException: _refuse_request, Exception: _refuse},
         openapi_config=None,  # see `http.description`
         request_max_body_size=None,
         logging_config=None,
@@ -47,10 +47,10 @@ def build_app(services: Services) -> Litestar:
     )
 
 
-def _refuse(_: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
+def _refuse(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     problem = problem_of(error)
     if problem.status == 500:
-        _log.exception("a request failed", exc_info=error)
+        _log.exception("a request failed", exc_info=error, extra={"path": request.url.path})
     return _reply(problem, error)
 
 
@@ -71,11 +71,6 @@ def _refuse_request(request: Request[Any, Any, Any], error: HTTPException) -> Re
     if status >= 500 and error.detail != _CLIENT_GONE:
         _log.error("a request failed: %s", text)
     return _reply(Problem(text, status, "see /docs for what is allowed"), error)
-
-
-def _fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    _log.exception("a request failed", exc_info=error, extra={"path": request.url.path})
-    return _reply(problem_of(error), error)
 
 
 def _reply(problem: Problem, error: BaseException) -> Response[bytes]:

@@ -1,21 +1,24 @@
-"""The description of the API (OpenAPI), as the framework makes it and as it is made readable here."""
+"""The description of the API (OpenAPI), as the framework makes it and as it is made readable here; and its page."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from litestar import Litestar
+from litestar import Litestar, Request, Response, Router, get
+from litestar.enums import MediaType
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, License, SecurityScheme, Tag
 from litestar.serialization import encode_json
 
-from penstock.server.http.caller import caller_given
+from penstock.server.http.caller import Caller, caller_given
 from penstock.server.http.examples import Examples
 from penstock.server.http.front import is_open
 from penstock.server.http.routes import ROUTES, TAGS
+from penstock.server.http.routes.pages import serve_file
 from penstock.server.http.schemas import schemas_of, structs
 from penstock.server.http.vocabulary import MEANINGS
 from penstock.version import __version__
@@ -34,6 +37,8 @@ asks for tokens, send `Authorization: Bearer <token>`. Durations are seconds, or
 There is a WebSocket, too: `/v1/topics/{topic}/ws?group=…` sends messages and takes
 `{"type": "ack", "receipt_handle": …}`."""
 _JSON = "application/json"
+_MAKING = "penstock_description"
+"""Where the application keeps the one task that makes the description."""
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -106,3 +111,23 @@ def _give_examples(operation: dict[str, Any], examples: Examples) -> None:
             response["description"] = examples.description(media["schema"]) if media else "It is done."
         if media is not None and status.startswith("2") and not media.get("examples"):
             media["examples"] = {"example": {"value": examples.response(media["schema"])}}
+
+
+@get("/", include_in_schema=False)
+async def page(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The page that shows the description."""
+    return serve_file(request, "docs/index.html")
+
+
+@get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request[Any, Any, Any], caller: Caller) -> Response[bytes]:
+    """The description, which takes a while to make: the first request starts that, and the others wait for it."""
+    state = request.app.state
+    making: asyncio.Task[bytes] | None = state.get(_MAKING)
+    if making is None or (making.done() and (making.cancelled() or making.exception() is not None)):
+        making = asyncio.create_task(caller.services.workers.run(description, slow=True))
+        state[_MAKING] = making
+    return Response(await asyncio.shield(making), media_type=MediaType.JSON)
+
+
+DOCS = Router("/docs", route_handlers=[page, openapi])

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import cache
-from itertools import pairwise
 from typing import Any, get_args
 
 import msgspec
 
 from penstock.server.http.vocabulary import MEANINGS
+from penstock.server.settings.writing import field_texts
 
 REFERENCE = "#/components/schemas/"
 
@@ -43,7 +39,7 @@ def _describe(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
-            texts.update(_field_texts(base))
+            texts.update(field_texts(base))
     for field in msgspec.structs.fields(kind):
         shown = schema.get("properties", {}).get(field.encode_name, {})
         text = texts.get(field.name) or MEANINGS.get(field.encode_name)
@@ -53,23 +49,6 @@ def _describe(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
             for choice in shown.get("anyOf", [shown]):
                 if choice.get("type") == "string":
                     choice["format"] = "date-time"
-
-
-@cache
-def _field_texts(kind: type) -> dict[str, str]:
-    """The text below each field of a class."""
-    try:
-        source = textwrap.dedent(inspect.getsource(kind))
-    except (OSError, TypeError):
-        return {}
-    (body,) = [node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    found = {}
-    for field, text in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            value = text.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[field.target.id] = inspect.cleandoc(value.value)
-    return found
 
 
 def inlined(schema: Any, components: dict[str, dict[str, Any]]) -> Any:

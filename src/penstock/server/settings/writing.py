@@ -10,7 +10,9 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
 
 import yaml
 
@@ -63,7 +65,7 @@ def write_file(
 
 def write_example() -> str:
     """A configuration file with every option, its default and what it means."""
-    texts = {section: option_texts(config) for section, config in SECTIONS.items()}
+    texts = {section: field_texts(config) for section, config in SECTIONS.items()}
     return f"{_HEAD}\n" + write_file(
         value=lambda setting: setting.default,
         behind=lambda setting: setting.variable,
@@ -71,16 +73,21 @@ def write_example() -> str:
     )
 
 
-def option_texts(config: type) -> dict[str, str]:
-    """What each option of a configuration class means: the text below it in the source."""
-    (body,) = ast.parse(inspect.getsource(config)).body
-    return dict(_texts(body)) if isinstance(body, ast.ClassDef) else {}
-
-
-def _texts(body: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in zip(body.body, body.body[1:], strict=False):
+@cache
+def field_texts(kind: type) -> dict[str, str]:
+    """What each field of a class means: the text below it in the source; nothing where there is no source."""
+    try:
+        source = textwrap.dedent(inspect.getsource(kind))
+    except (OSError, TypeError):
+        return {}
+    (body,) = [node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    found = {}
+    for field, text in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            yield field.target.id, str(ast.literal_eval(text.value))
+            value = text.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                found[field.target.id] = inspect.cleandoc(value.value)
+    return found
 
 
 def _duration(seconds: float) -> str:

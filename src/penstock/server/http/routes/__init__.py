@@ -8,7 +8,6 @@ from penstock.server.http.routes import (
     delayed,
     groups,
     health,
-    overview,
     pages,
     pipelines,
     publishing,
@@ -39,23 +38,10 @@ TAGS = {
     "access": "Who you are.",
 }
 
-ROUTES = (
-    access.ROUTES,
-    dead_letters.ROUTES,
-    delayed.ROUTES,
-    groups.ROUTES,
-    health.ROUTES,
-    overview.ROUTES,
-    pages.ROUTES,
-    pipelines.ROUTES,
-    publishing.ROUTES,
-    push.ROUTES,
-    queues.ROUTES,
-    reading.ROUTES,
-    receiving.ROUTES,
-    schedules.ROUTES,
-    stats.ROUTES,
-    topics.ROUTES,
-    traces.ROUTES,
-    websockets.ROUTES,
+ROUTES = tuple(
+    module.ROUTES
+    for module in (
+        *(access, dead_letters, delayed, groups, health, pages, pipelines, publishing, push),
+        *(queues, reading, receiving, schedules, stats, topics, traces, websockets),
+    )
 )

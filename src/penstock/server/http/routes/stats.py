@@ -1,8 +1,6 @@
-"""The broker in numbers: for people, for programs, and for Prometheus."""
+"""The broker in numbers: at one glance, for programs, and for Prometheus."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import msgspec
 from litestar import MediaType, Response, Router, get
@@ -12,7 +10,14 @@ from penstock.model.stats import DelayStats, PriorityStats, RebalanceStats, Reli
 from penstock.server.access.principal import Scope
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
+from penstock.server.http.group_views import GroupView, listed_view
+from penstock.server.http.topic_views import BusyTopic, topic_fields
+from penstock.server.metrics.live import LivePoint
+from penstock.views import info
+from penstock.views.listing import busiest_topics, lagging_groups
 from penstock.views.stats import delay_stats, priority_stats, queue_lengths, rebalance_stats, reliability_stats
+
+_SHOWN = 10  # topics and groups of the overview
 
 
 class Status(msgspec.Struct):
@@ -23,6 +28,37 @@ class Status(msgspec.Struct):
     active_connections: int
     version: str
     uptime_s: float
+
+
+class Overview(msgspec.Struct):
+    """The broker, its last second, and where something is going on."""
+
+    broker: BrokerStatus
+    latest: LivePoint | None
+    busiest: list[BusyTopic]
+    """The topics that most is published to; those with most messages where nothing is."""
+    lagging: list[GroupView]
+    """The groups that are furthest behind."""
+
+
+@get("/overview", responses=errors())
+async def overview(caller: Caller) -> Overview:
+    """Show the broker in numbers, with its busiest topics and the groups that are furthest behind."""
+    caller.require(Scope.READ)
+    services, sees = caller.services, caller.principal.sees
+    latest = services.live.latest()
+
+    def work() -> Overview:
+        busiest = busiest_topics(services.shard, services.ranking, sees, _SHOWN)
+        lagging = lagging_groups(services.shard, services.ranking, sees, _SHOWN)
+        return Overview(
+            info.status(services.shard),
+            latest,
+            [BusyTopic(**topic_fields(listed), published_per_second=rate) for listed, rate in busiest],
+            list(map(listed_view, lagging)),
+        )
+
+    return await services.workers.run(work)
 
 
 @get("/stats", responses=errors())
@@ -36,41 +72,37 @@ async def broker_stats(caller: Caller) -> BrokerStatus:
 async def lane_stats(caller: Caller) -> PriorityStats:
     """What is ready, by priority: in all topics together, and topic by topic."""
     caller.require(Scope.READ)
-    counting = partial(priority_stats, caller.services.shard, caller.principal.sees)
-    return await caller.services.workers.run(counting)
+    return await caller.ask(priority_stats, caller.principal.sees)
 
 
 @get("/delay/stats", responses=errors())
 async def delayed_stats(caller: Caller) -> DelayStats:
     """What is not due yet, and how late delayed messages were made ready."""
     caller.require(Scope.READ)
-    counting = partial(delay_stats, caller.services.shard, caller.principal.sees)
-    return await caller.services.workers.run(counting)
+    return await caller.ask(delay_stats, caller.principal.sees)
 
 
 @get("/reliability/stats", responses=errors())
 async def delivery_stats(caller: Caller) -> ReliabilityStats:
     """What became of deliveries since the broker was opened, and what is under way."""
     caller.require(Scope.READ)
-    return await caller.services.workers.run(partial(reliability_stats, caller.services.shard))
+    return await caller.ask(reliability_stats)
 
 
 @get("/rebalance/stats", responses=errors())
 async def assignment_stats(caller: Caller) -> RebalanceStats:
     """How often partitions went from one member to another, in groups of `assigned` mode."""
     caller.require(Scope.READ)
-    counting = partial(rebalance_stats, caller.services.shard, caller.principal.sees)
-    return await caller.services.workers.run(counting)
+    return await caller.ask(rebalance_stats, caller.principal.sees)
 
 
 @get("/status", responses=errors())
 async def queue_status(caller: Caller) -> Status:
     """How much waits in each partition, and how many connections are open."""
     caller.require(Scope.READ)
-    services = caller.services
-    queues = await services.workers.run(partial(queue_lengths, services.shard, caller.principal.sees))
+    queues = await caller.ask(queue_lengths, caller.principal.sees)
     status: BrokerStatus = await caller.call("status")
-    return Status(queues, services.metrics.connections, status.version, status.uptime_s)
+    return Status(queues, caller.services.metrics.connections, status.version, status.uptime_s)
 
 
 @get("/metrics", media_type=MediaType.TEXT, responses=errors())
@@ -82,5 +114,7 @@ async def metrics(caller: Caller) -> Response[bytes]:
     return Response(page, media_type=media_type)
 
 
-_VERSIONED = Router("/v1", route_handlers=[broker_stats, lane_stats, delayed_stats, delivery_stats, assignment_stats])
+_VERSIONED = Router(
+    "/v1", route_handlers=[overview, broker_stats, lane_stats, delayed_stats, delivery_stats, assignment_stats]
+)
 ROUTES = Router("/", route_handlers=[_VERSIONED, queue_status, metrics], tags=["broker"])
