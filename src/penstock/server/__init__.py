@@ -8,6 +8,6 @@ after the commit. Work that may block runs in threads.
 | `server.py`, `config.py`, `logs.py` | from start to the last reply, signals; options from four sources; the log |
 | `services.py`, `operations.py` | what all ports share; operations by name, with the scope that each needs |
 | `port.py`, `descriptors.py`, `deadlines.py` | connections, how many there may be, and how long clients may take |
-| `commits.py`, `workers.py`, `threads.py` | replies that wait for the disk; requests that may block |
+| `commits.py`, `workers.py` | replies that wait for the disk; requests that may block |
 | `pipelines.py`, `pipeline_history.py` | what pipelines reported, in memory |
 """

@@ -1,16 +1,20 @@
-"""The threads in which a server does what may block, for all of its ports."""
+"""The threads in which a server does what may block, for all of its ports.
+
+They do not keep the process alive: a slow redrive must not outlive a stop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import queue
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock.model.errors import Overloaded, PenstockError
-from penstock.server.threads import RequestThreads
 
 _log = logging.getLogger("penstock.server")
 _THREADS = 16
@@ -20,43 +24,75 @@ _SLOW_MAX = 64  # what may take hours does not keep the others waiting
 Result = TypeVar("Result")
 
 
+class RequestThreads:
+    """A few threads, started as they are needed, and how much they have to do."""
+
+    def __init__(self, threads_max: int, work_max: int, kind: str) -> None:
+        self._threads_max = threads_max
+        self._work_max = work_max
+        self._kind = kind
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started = 0
+        self.under_way = 0
+
+    def begin(self) -> None:
+        """Count one request more; raises Overloaded where there are too many."""
+        if self.under_way >= self._work_max:
+            raise Overloaded(f"{self._work_max} requests {self._kind} are under way already: try later")
+        self.under_way += 1
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do it when a thread is free; it must not raise."""
+        if not self._idle.acquire(blocking=False) and self._started < self._threads_max:
+            self._started += 1
+            threading.Thread(target=self._run, name=f"penstock-request-{self._started}", daemon=True).start()
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """End the threads once they have nothing more to do; nobody waits for that."""
+        for _ in range(self._started):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            self._idle.release()
+
+
 class Workers:
     """Runs work in threads and goes on with its result on the event loop; there is a limit to what may wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._threads = RequestThreads(_THREADS)
-        self._slow_threads = RequestThreads(_SLOW_MAX)
-        self._in_threads = self._slow = 0
+        self._threads = RequestThreads(_THREADS, _WAITING_MAX, "of this kind")
+        self._slow_threads = RequestThreads(_SLOW_MAX, _SLOW_MAX, "that take long")
 
     @property
     def busy(self) -> bool:
         """Whether anything is under way."""
-        return bool(self._in_threads or self._slow)
+        return bool(self._threads.under_way or self._slow_threads.under_way)
 
     def in_thread(
-        self, work: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[BaseException], None]
+        self,
+        work: Callable[[], Result],
+        then: Callable[[Result], None],
+        failed: Callable[[BaseException], None],
+        *,
+        slow: bool = False,
     ) -> None:
-        """Do what may block in a thread, and go on with its result here."""
-        if self._in_threads >= _WAITING_MAX:
-            raise Overloaded(f"{_WAITING_MAX} requests of this kind are under way already: try later")
-        self._in_threads += 1
-        self._threads.submit(partial(self._run, work, then, failed, self._ended))
+        """Do what may block in a thread, and go on with its result here.
 
-    def in_slow_thread(
-        self, work: Callable[[], Result], then: Callable[[Result], None], failed: Callable[[BaseException], None]
-    ) -> None:
-        """As `in_thread`, for what may take hours, such as a redrive at a limited rate."""
-        if self._slow >= _SLOW_MAX:
-            raise Overloaded(f"{_SLOW_MAX} requests that take long are under way already: try later")
-        self._slow += 1
-        self._slow_threads.submit(partial(self._run, work, then, failed, self._slow_ended))
+        `slow` is for what may take hours, such as a redrive at a limited rate.
+        """
+        threads = self._slow_threads if slow else self._threads
+        threads.begin()
+        threads.submit(partial(self._run, threads, work, then, failed))
 
     async def run(self, work: Callable[[], Result], *, slow: bool = False) -> Result:
         """The result of work that may block; work that nobody waits for any more is finished all the same."""
         future: asyncio.Future[Result] = self._loop.create_future()
-        submit = self.in_slow_thread if slow else self.in_thread
-        submit(partial(_try, work), partial(_tell, future), partial(_fail, future))
+        self.in_thread(partial(_try, work), partial(_tell, future), partial(_fail, future), slow=slow)
         return await future
 
     def stop(self) -> None:
@@ -66,10 +102,10 @@ class Workers:
 
     def _run(
         self,
+        threads: RequestThreads,
         work: Callable[[], Result],
         then: Callable[[Result], None],
         failed: Callable[[BaseException], None],
-        ended: Callable[[], None],
     ) -> None:
         go_on: Callable[[], None]
         try:
@@ -80,17 +116,11 @@ class Workers:
             go_on = partial(failed, error)
 
         def back() -> None:
-            ended()
+            threads.under_way -= 1
             go_on()
 
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
             self._loop.call_soon_threadsafe(back)
-
-    def _ended(self) -> None:
-        self._in_threads -= 1
-
-    def _slow_ended(self) -> None:
-        self._slow -= 1
 
 
 def _try(work: Callable[[], Result]) -> tuple[Result, None] | tuple[None, BaseException]:

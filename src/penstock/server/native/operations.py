@@ -69,7 +69,8 @@ class Operations:
         return self._listener.services.prepare(principal, name, arguments)()
 
     def _run(self, operation: Operation, correlation: int, work: Callable[[], Any]) -> None:
-        in_thread = self._listener.workers.in_slow_thread if operation.is_slow else self._connection.in_thread
+        in_slow_thread = partial(self._listener.workers.in_thread, slow=True)
+        in_thread = in_slow_thread if operation.is_slow else self._connection.in_thread
         in_thread(
             lambda: self._bounded(encode(work())),
             partial(self._connection.reply, Command.CALL, correlation),
