@@ -125,16 +125,13 @@ def _max_retries(value: object) -> Meaning:
     )
 
 
-def _dead_letters(value: object) -> Meaning:
-    if read(yes_or_no, value):
-        return Meaning()
-    raise InvalidArgument("dead letters cannot be switched off: a message that keeps failing goes to <topic>.dlq")
+def _always_on(what: str, hint: str) -> Callable[[object], Meaning]:
+    def check(value: object) -> Meaning:
+        if read(yes_or_no, value):
+            return Meaning()
+        raise InvalidArgument(f"{what} cannot be switched off: {hint}")
 
-
-def _delays(value: object) -> Meaning:
-    if read(yes_or_no, value):
-        return Meaning()
-    raise InvalidArgument("delays cannot be switched off: set the longest delay (maxDelay) to 0 to refuse them")
+    return check
 
 
 def _lanes(value: object) -> Meaning:
@@ -153,8 +150,8 @@ FOREIGN: dict[str, Callable[[object], Meaning]] = {
     "defaults.topic.retention.bytes": _own("topic_defaults.retention_bytes"),
     "defaults.delivery.visibility_timeout": _own("topic_defaults.visibility_timeout"),
     "defaults.delivery.max_retries": _max_retries,
-    "defaults.delivery.dlq_enabled": _dead_letters,
-    "defaults.delay.enabled": _delays,
+    "defaults.delivery.dlq_enabled": _always_on("dead letters", "a message that keeps failing goes to <topic>.dlq"),
+    "defaults.delay.enabled": _always_on("delays", "set the longest delay (maxDelay) to 0 to refuse them"),
     "defaults.delay.max_delay": _own("topic_defaults.max_delay"),
     "defaults.priority.lanes": _lanes,
 }

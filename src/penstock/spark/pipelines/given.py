@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from penstock.model.errors import InvalidArgument
-from penstock.server.settings.composing import compose, place_of
+from penstock.server.settings.files import compose, place_of
 from penstock.server.settings.values import Remark
 
 _TAG = "tag:yaml.org,2002:"
