@@ -77,7 +77,8 @@ class Commits:
         self._waiting[commit] = [on_done]
         if self._left_to_thread:
             self._left_to_thread -= 1
-            self._leave_to_thread(commit)
+            commit.on_done(partial(self._done_soon, commit))
+            self._flush_soon()
         elif not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._wait_for_company, _TURNS_MAX)
@@ -117,10 +118,6 @@ class Commits:
                 self._done(commit)
             else:  # a thread is about to tell its outcome
                 commit.on_done(partial(self._done_soon, commit))
-
-    def _leave_to_thread(self, commit: Commit) -> None:
-        commit.on_done(partial(self._done_soon, commit))
-        self._flush_soon()
 
     def _done_soon(self, commit: Commit) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more

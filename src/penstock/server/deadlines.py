@@ -62,9 +62,8 @@ class UnreadReplies:
     def are_overdue(self, transport: asyncio.Transport, now_s: float) -> bool:
         """Whether the client had its time; also to hear the last of a connection that is about to close."""
         if self._since_s is None:
-            if not transport.is_closing():
-                return False
-            self.begin(now_s)
+            if transport.is_closing():
+                self.begin(now_s)
             return False
         self._most_bytes = max(self._most_bytes, transport.get_write_buffer_size())
         return now_s - self._since_s > self._deadlines.unread_s(self._most_bytes)

@@ -209,7 +209,7 @@ def _exporter(services: Services) -> TraceExporter | None:
         return None
     from penstock.server.otlp.exporter import TraceExporter
 
-    return TraceExporter(services.broker, services.config)
+    return TraceExporter(services.shard, services.config)
 
 
 def _preload() -> None:

@@ -95,7 +95,7 @@ class Exporting:
     """An exporter that runs inside."""
 
     def __init__(self, broker: Any, endpoint: str, **options: Any) -> None:
-        self.exporter = TraceExporter(broker, config_of("unused", otlp_endpoint=endpoint, **options))
+        self.exporter = TraceExporter(broker.shard, config_of("unused", otlp_endpoint=endpoint, **options))
 
     def stop(self) -> None:
         asyncio.run(self.exporter.stop())

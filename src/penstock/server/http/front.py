@@ -146,16 +146,13 @@ class Front:
     # Who, and from where.
 
     def admit(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
-        """Whoever sent a request, if it may come in."""
+        """Who sent a request; raises Forbidden, Unauthenticated, or Overloaded if they sent too many."""
         if self.stopping:
             raise BrokerClosed("the server is stopping")
-        self._browsers.check(headers, linked=is_open(path))
-        return self._principal(path, headers, peer)
-
-    def _principal(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
-        """Who sent the request; raises Unauthenticated, or Overloaded if they sent too many."""
+        needs_no_token = is_open(path)
+        self._browsers.check(headers, linked=needs_no_token)
         rates = self._services.rates
-        if is_open(path) or not self._asks:
+        if needs_no_token or not self._asks:
             principal = NOBODY if self._asks else ANYBODY
         else:
             try:

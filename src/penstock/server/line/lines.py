@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -227,19 +228,10 @@ def _parse_auth(rest: bytes) -> Auth:
     return Auth(words[0].decode())
 
 
-def _parse_ping(rest: bytes) -> Ping:
-    _expect_nothing("PING", rest)
-    return Ping()
-
-
-def _parse_help(rest: bytes) -> Help:
-    del rest  # whatever it is about, the answer is short
-    return Help()
-
-
-def _parse_quit(rest: bytes) -> Quit:
-    _expect_nothing("QUIT", rest)
-    return Quit()
+def _parse_word(command: type[Ping | Quit], rest: bytes) -> Command:
+    if rest.strip():
+        raise InvalidArgument(f"{command.__name__.upper()} stands alone on its line")
+    return command()
 
 
 _READERS: dict[bytes, Callable[[bytes], Command]] = {
@@ -247,9 +239,9 @@ _READERS: dict[bytes, Callable[[bytes], Command]] = {
     b"CONSUME": _parse_consume,
     b"ACK": _parse_ack,
     b"AUTH": _parse_auth,
-    b"PING": _parse_ping,
-    b"HELP": _parse_help,
-    b"QUIT": _parse_quit,
+    b"PING": partial(_parse_word, Ping),
+    b"HELP": lambda _: Help(),  # whatever it is about, the answer is short
+    b"QUIT": partial(_parse_word, Quit),
 }
 
 
@@ -282,11 +274,6 @@ def _number(word: bytes, what: str) -> int:
     if not _NUMBER.fullmatch(word):
         raise InvalidArgument(f"{_shown(word)} is not {what}: give a number from 0 on")
     return int(word)
-
-
-def _expect_nothing(command: str, rest: bytes) -> None:
-    if rest.strip():
-        raise InvalidArgument(f"{command} stands alone on its line")
 
 
 def _shown(word: bytes) -> str:

@@ -38,7 +38,7 @@ class LineListener(Port[Connection]):
     def _make_room(self, newest: Connection) -> None:
         limit_s = self.deadlines.idle_s
         staying = [connection for connection in self.connections if not connection.is_leaving]
-        quietest = min(staying, key=_heard_s)
+        quietest = min(staying, key=lambda connection: connection.heard_s)
         if self.loop.time() - quietest.heard_s > limit_s:
             quietest.dismiss(silence(limit_s, "and others want to connect"))
         else:
@@ -74,7 +74,3 @@ class LineListener(Port[Connection]):
             connection.abort()
         if serving:
             await asyncio.wait(serving, timeout=1.0)
-
-
-def _heard_s(connection: Connection) -> float:
-    return connection.heard_s

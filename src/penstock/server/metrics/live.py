@@ -112,12 +112,7 @@ class LiveFigures:
         )
         point = LivePoint(
             time=self._shard.clock.wall_us() / 1_000_000,
-            published=rates["published"],
-            published_bytes=rates["published_bytes"],
-            delivered=rates["delivered"],
-            acked=rates["acked"],
-            failed=rates["failed"],
-            dead=rates["dead"],
+            **rates,
             leased=self._leased,
             delayed=self._delayed,
             connections=self._metrics.connections,

@@ -5,5 +5,5 @@
 | `listener.py`, `connection.py`, `session.py` | the port; bytes and replies of a connection; its requests |
 | `singles.py` | single messages of all connections, published together |
 | `consumers.py`, `delivering.py` | the consumers of a connection; messages on their way to one of them |
-| `operations.py`, `pages.py`, `sizes.py` | calls by name; reading a log page by page; limits of results |
+| `operations.py`, `pages.py` | calls by name; reading a log page by page, and what fits into a page |
 """

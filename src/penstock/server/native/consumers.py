@@ -132,7 +132,7 @@ class Consumers:
         number = decode_consumer(body).consumer
         commit = self._find(number).close()
         del self._deliverers[number]
-        self._reply_after(commit, Command.UNSUBSCRIBE, correlation)
+        self._reply_after(Command.UNSUBSCRIBE, correlation, (commit, None))
 
     def _heartbeat(self, correlation: int, body: memoryview | bytes) -> None:
         self._find(decode_consumer(body).consumer).consuming.heartbeat()
@@ -169,56 +169,49 @@ class Consumers:
     # What becomes of messages.
 
     def _ack(self, correlation: int, body: memoryview | bytes) -> None:
-        request = decode_settle(body)
-        deliverer = self._find(request.consumer)
-        self._finished(Command.ACK, correlation, deliverer.consuming.ack(self._leased(deliverer, request)))
+        _, consuming, leased = self._named(body)
+        self._reply_after(Command.ACK, correlation, consuming.ack(leased))
 
     def _extend(self, correlation: int, body: memoryview | bytes) -> None:
-        request = decode_settle(body)
+        request, consuming, leased = self._named(body)
         if request.seconds is None:
             raise InvalidArgument("say for how many seconds to extend")
-        deliverer = self._find(request.consumer)
-        _, lost = deliverer.consuming.extend(self._leased(deliverer, request), request.seconds)
-        self._finished(Command.EXTEND, correlation, (None, lost))
+        _, lost = consuming.extend(leased, request.seconds)
+        self._reply_after(Command.EXTEND, correlation, (None, lost))
 
     def _release(self, correlation: int, body: memoryview | bytes) -> None:
-        request = decode_settle(body)
-        deliverer = self._find(request.consumer)
-        self._finished(Command.RELEASE, correlation, deliverer.consuming.release(self._leased(deliverer, request)))
+        _, consuming, leased = self._named(body)
+        self._reply_after(Command.RELEASE, correlation, consuming.release(leased))
 
     def _fail(self, correlation: int, body: memoryview | bytes) -> None:
-        request = decode_settle(body)
-        deliverer = self._find(request.consumer)
-        leased = self._leased(deliverer, request)
-        self._finish_in_thread(
-            Command.FAIL, correlation, lambda: deliverer.consuming.fail(leased, request.reason, request.seconds)
-        )
+        request, consuming, leased = self._named(body)
+        act = partial(consuming.fail, leased, request.reason, request.seconds)
+        self._finish_in_thread(Command.FAIL, correlation, act)
 
     def _kill(self, correlation: int, body: memoryview | bytes) -> None:
-        request = decode_settle(body)
-        deliverer = self._find(request.consumer)
-        leased = self._leased(deliverer, request)
-        self._finish_in_thread(Command.KILL, correlation, lambda: deliverer.consuming.kill(leased, request.reason))
+        request, consuming, leased = self._named(body)
+        self._finish_in_thread(Command.KILL, correlation, partial(consuming.kill, leased, request.reason))
 
     def _finish_in_thread(self, command: Command, correlation: int, act: Callable[[], Outcome]) -> None:
         """What may have to copy messages to the dead letters does not keep the loop waiting."""
         self._connection.in_thread(
-            act, partial(self._finished, command, correlation), partial(self._connection.refuse, correlation)
+            act, partial(self._reply_after, command, correlation), partial(self._connection.refuse, correlation)
         )
 
-    def _finished(self, command: Command, correlation: int, outcome: Outcome) -> None:
+    def _reply_after(self, command: Command, correlation: int, outcome: Outcome) -> None:
         commit, lost = outcome
-        self._reply_after(commit, command, correlation, lost)
-
-    def _reply_after(
-        self, commit: Commit | None, command: Command, correlation: int, lost: LeaseLost | None = None
-    ) -> None:
         reply = (
             frame(command | REPLY, correlation, _DONE)
             if lost is None
             else frame(ERROR, correlation, encode_failure(lost))
         )
         self._listener.commits.reply_after(commit, self._connection, correlation, reply)
+
+    def _named(self, body: memoryview | bytes) -> tuple[Settle, Consuming[Delivered], Leased]:
+        """A request about messages that a consumer holds, with both."""
+        request = decode_settle(body)
+        deliverer = self._find(request.consumer)
+        return request, deliverer.consuming, self._leased(deliverer, request)
 
     def _leased(self, deliverer: Deliverer, request: Settle) -> Leased:
         named: list[tuple[str, int, int, Offsets]] = []

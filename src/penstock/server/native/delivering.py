@@ -16,7 +16,7 @@ from penstock.model.options import duration, optional, whole
 from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.failures import failure_of
 from penstock.protocol.frames import REPLY, Command, frame
-from penstock.server.native.sizes import fitting
+from penstock.server.native.pages import fitting
 from penstock.shard.dispatch.waiting import Fetched, Waiter
 from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen

@@ -87,7 +87,7 @@ class NativeListener(Port[Connection]):
             connection.take_no_more()
         deadline_s = self.loop.time() + grace_s
         while self.loop.time() < deadline_s:
-            if not self.commits and not self.workers.busy and all(map(_is_idle, self.connections)):
+            if not self.commits and not self.workers.busy and all(connection.idle for connection in self.connections):
                 break
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
@@ -96,7 +96,3 @@ class NativeListener(Port[Connection]):
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)
-
-
-def _is_idle(connection: Connection) -> bool:
-    return connection.idle

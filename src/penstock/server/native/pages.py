@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock.delivery.offsets import Offsets
@@ -16,7 +17,6 @@ from penstock.protocol.consuming import Rows, rows_of
 from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
-from penstock.server.native.sizes import ROW_BYTES, fitting
 from penstock.shard.reading.log_reader import LogReader, as_rescheduled
 from penstock.views.logs import FoundLog, find_log
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PAGE_BYTES = 4 << 20
 _PAGE_ROWS = 20_000
+_ROW_BYTES = 32  # what a message takes beside its content
 _EVENT_BYTES = 64
 _OFFSET_BYTES = 9
 
@@ -80,7 +81,7 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
             page.rows.append(_to_wire(log, some))
             page.count += len(some.offsets)
             left_rows -= len(some.offsets)
-            left_bytes -= len(page.rows[-1].payload) + ROW_BYTES * len(some.offsets)
+            left_bytes -= len(page.rows[-1].payload) + _ROW_BYTES * len(some.offsets)
         if len(some.offsets) < len(columns.offsets) or left_rows <= 0 or left_bytes <= 0:
             page.next_offset = some.offsets[-1] + 1 if some.offsets else columns.offsets[0]
             break
@@ -153,3 +154,19 @@ def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = max(1, _PAGE_BYTES * batch.num_rows // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
+
+
+def fitting(batch: Batch, room_bytes: int) -> int:
+    """How many of the first messages of a batch fit into so many bytes."""
+    sizes = list(map(len, batch.values))
+    if batch.keys is not None:
+        sizes = [size + len(key or b"") for size, key in zip(sizes, batch.keys, strict=True)]
+    if batch.headers is not None:
+        sizes = [size + _headers_bytes(headers) for size, headers in zip(sizes, batch.headers, strict=True)]
+    if sum(sizes) + _ROW_BYTES * len(sizes) <= room_bytes:
+        return len(sizes)
+    return sum(1 for count, total in enumerate(accumulate(sizes), 1) if total + _ROW_BYTES * count <= room_bytes)
+
+
+def _headers_bytes(headers: dict[str, str] | None) -> int:
+    return sum(len(name) + len(text) + 6 for name, text in headers.items()) if headers else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.operations import OPERATIONS
@@ -60,7 +59,7 @@ class Session:
         self._consumers = Consumers(listener, connection)
         self._operations = Operations(listener, connection)
         connection.handlers = {Command.HELLO: self._hello}
-        connection.on_closed = self._closed
+        connection.on_closed = self._consumers.close
         connection.on_writable = self._consumers.push_all
 
     def _hello(self, correlation: int, body: memoryview | bytes) -> None:
@@ -161,10 +160,10 @@ class Session:
             principal.require(_PUBLISHING, request.topic)
             return request, intake_of(request, decode_large_payload(request.payload), self._shard.config, now_us)
 
-        self._read(Command.PUBLISH, correlation, received, work, partial(self._publish_read, correlation, now_us))
+        def then(read: tuple[Publish, Intake]) -> None:
+            self._publish_checked(correlation, *read, now_us)
 
-    def _publish_read(self, correlation: int, now_us: int, read: tuple[Publish, Intake]) -> None:
-        self._publish_checked(correlation, *read, now_us)
+        self._read(Command.PUBLISH, correlation, received, work, then)
 
     def _publish_checked(self, correlation: int, request: Publish, intake: Intake, now_us: int) -> None:
         singles = self._listener.singles
@@ -197,10 +196,10 @@ class Session:
             stages = self._shard.stages
             return stages.stage_intake(stage, batch.topic, intake, now_us, request.writer, request.number)
 
-        self._read(Command.STAGE, correlation, received, work, partial(self._staged, correlation))
+        def then(count: int) -> None:
+            self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))
 
-    def _staged(self, correlation: int, count: int) -> None:
-        self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))
+        self._read(Command.STAGE, correlation, received, work, then)
 
     def _read(
         self,
@@ -215,9 +214,6 @@ class Session:
             self._connection.in_thread_first(command, correlation, work, then)
         else:
             then(work())
-
-    def _closed(self) -> None:
-        self._consumers.close()
 
 
 def _kept(body: memoryview | bytes) -> memoryview | bytes:

@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import Protocol
 
 from penstock.log.partition_log import Log
 from penstock.model.errors import InvalidArgument
@@ -41,18 +40,10 @@ _TOO_LATE = "the collector did not answer before the server stopped"
 _log = logging.getLogger("penstock.server.otlp")
 
 
-class HasEngine(Protocol):
-    """A broker, or the services of a server."""
-
-    @property
-    def shard(self) -> Shard:
-        """What has the logs."""
-
-
 class TraceExporter:
     """Exports from `start` to `stop`; `exported` and `dropped` count spans."""
 
-    def __init__(self, broker: HasEngine, config: ServerConfig) -> None:
+    def __init__(self, shard: Shard, config: ServerConfig) -> None:
         if config.otlp_endpoint is None:
             raise InvalidArgument("there is no otlp_endpoint to send traces to")
         try:
@@ -61,7 +52,6 @@ class TraceExporter:
             raise InvalidArgument(
                 f"otlp_endpoint needs the extra otel: pip install 'penstock[otel]' ({error})"
             ) from error
-        shard = broker.shard
         self._shard = shard
         self._collector = Collector(config.otlp_endpoint)
         self._encoder = Encoder(shard.broker_id.hex())
