@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.archived import is_archive, read_archive
 from penstock.cli.completion import complete_group
 from penstock.cli.errors import CommandError
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.output import StreamFormat, StreamFormatOption
 from penstock.cli.parameters import FromOffsetOption, FromTimeOption, TopicArgument, ToTimeOption
 from penstock.cli.printing import Past, Printer, follow_log, look, print_all, print_log, print_received
-from penstock.cli.target import Target, targeted
+from penstock.cli.target import Target, flaw_of, targeted
 from penstock.cli.topic import find_topic
 from penstock.cli.values import parse_end, parse_moment
-from penstock.model.errors import Forbidden
+from penstock.model.errors import Forbidden, InvalidArgument
+from penstock.model.units import TIME_US_MAX, parse_time_us
+
+if TYPE_CHECKING:
+    from penstock import StoredMessage
+    from penstock.model.layout import LogLayout
+    from penstock.segments.window import Window
 
 
 @targeted
@@ -72,12 +80,13 @@ def consume(
     deleted = include_deleted or from_snapshot is not None
     past = Past(partition, from_offset, parse_moment(from_time), end, deleted)
     _check(past, group, follow, no_ack)
-    if from_snapshot is not None and target.directory is not None and is_archive(target.directory):
+    directory = target.directory
+    if from_snapshot is not None and directory is not None and directory.is_dir() and flaw_of(directory) is not None:
         if group is not None:
             raise CommandError("an archive has no groups", "leave out --group")
         with Interrupts() as interrupts:
             printer = Printer(output, maximum, interrupts)
-            print_all(read_archive(target.directory, topic, past, maximum), printer)
+            print_all(_read_archive(directory, topic, past, maximum), printer)
         return
     with target.open() as broker, Interrupts() as interrupts:
         printer = Printer(output, maximum, interrupts)
@@ -113,3 +122,33 @@ def _check(past: Past, group: str | None, follow: bool, no_ack: bool) -> None:
         raise CommandError("--follow is for a group that goes on", "leave out --no-ack and the window of the past")
     if group is not None and past.partition is not None and not past.is_window:
         raise CommandError("a group gets messages of all partitions", "leave out PARTITION, or give --from-offset 0")
+
+
+def _read_archive(directory: Path, topic: str, past: Past, limit: int | None) -> Iterator[StoredMessage]:
+    """What an archive or a lake has of a topic, partition after partition, each in the order of its offsets."""
+    from penstock.segments.window import Window
+    from penstock.spark.finding import origin_at
+    from penstock.spark.options import Secrets
+
+    logs = origin_at(None, str(directory), Secrets()).layout(topic).messages
+    if past.partition is not None:
+        if past.partition >= len(logs):
+            raise InvalidArgument(f"{topic} has no partition {past.partition}: it has {len(logs)}")
+        logs = (logs[past.partition],)
+    from_us = 0 if past.from_time is None else parse_time_us(past.from_time)
+    to_us = TIME_US_MAX + 1 if past.to_time is None else parse_time_us(past.to_time)
+    window = Window(past.from_offset or 0, from_us=from_us, to_us=to_us)
+    found = itertools.chain.from_iterable(_messages(topic, log, window) for log in logs)
+    return itertools.islice(found, limit)
+
+
+def _messages(topic: str, log: LogLayout, window: Window) -> Iterator[StoredMessage]:
+    from penstock.segments.schema import messages_from_arrow
+    from penstock.shard.reading.log_reader import to_messages
+    from penstock.spark.origins import open_segment
+
+    for segment in log.segments:
+        if window.meets(segment.base, segment.end - 1, segment.first_us, segment.last_us):
+            with open_segment(segment, "messages") as reader:
+                for table in reader.tables(window):
+                    yield from to_messages(topic, log.partition, messages_from_arrow(table))
