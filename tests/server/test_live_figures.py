@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from penstock.server.metrics import live, loop_delay
+from penstock.server.metrics import live, process
 from penstock.server.metrics.live import LiveFigures, LivePoint
 from tests.server.metrics_harness import Watched, watched
 
@@ -87,7 +87,7 @@ def test_points_are_taken_only_while_it_is_started(
     world: Watched, figures: LiveFigures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "_INTERVAL_S", 0.001)
-    monkeypatch.setattr(loop_delay, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(process, "INTERVAL_S", 0.001)
     loop = world.metrics.loop
 
     world.broker.publish("t", "before")

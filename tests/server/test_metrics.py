@@ -17,7 +17,7 @@ from penstock.journal.layout import file_name
 from penstock.model.config import BrokerConfig
 from penstock.model.message import Message
 from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
-from penstock.server.metrics import loop_delay
+from penstock.server.metrics import process
 from penstock.server.metrics.catalogue import METRICS
 from penstock.shard.metering.meters import OTHER
 from penstock.shard.shard import Shard
@@ -65,7 +65,7 @@ def test_names_and_texts_are_what_promtool_wants(world: Watched) -> None:
 
 
 def test_every_metric_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(loop_delay, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(process, "INTERVAL_S", 0.001)
     pages: list[Page] = []
     small_files = watched(clock=TickingClock(), journal_file_bytes="64KiB", segment_min_bytes="16KiB")
     with small_files as world, (tmp_path / "file").open("w"):

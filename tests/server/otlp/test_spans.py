@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 import penstock
 from penstock.embedded.broker import Broker
 from penstock.model.message import Message
-from penstock.server.otlp.contexts import Contexts, parse_traceparent
+from penstock.server.otlp.spans import Contexts, parse_traceparent
 from tests.server.harness import PATIENCE_S, until
 from tests.server.otlp.harness import PARENT, SAMPLED, TRACE, UNSAMPLED, Exporting, Receiver, attributes
 

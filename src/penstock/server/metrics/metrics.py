@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from penstock.server.metrics.collecting import collect
-from penstock.server.metrics.loop_delay import LoopDelay
+from penstock.server.metrics.process import LoopDelay
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.metering.histograms import REQUEST_S, Histogram

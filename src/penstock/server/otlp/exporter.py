@@ -18,10 +18,9 @@ from collections.abc import Iterator
 
 from penstock.log.partition_log import Log
 from penstock.model.errors import InvalidArgument
-from penstock.server.otlp.contexts import Contexts
 from penstock.server.otlp.lives import Lives
 from penstock.server.otlp.posting import Collector
-from penstock.server.otlp.spans import Span
+from penstock.server.otlp.spans import Contexts, Span
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.shard import Shard
 from penstock.views.changes import Changes, Stretch

@@ -18,8 +18,7 @@ from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.events import Event, EventKind
 from penstock.model.units import to_datetime
 from penstock.segments.window import Window
-from penstock.server.otlp.contexts import Context, Contexts
-from penstock.server.otlp.spans import Span, SpanEvent, SpanKind
+from penstock.server.otlp.spans import Context, Contexts, Span, SpanEvent, SpanKind
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 
