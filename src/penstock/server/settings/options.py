@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,26 +31,28 @@ def _port(value: object) -> int | None:
         raise InvalidArgument(f"{error}, or 'off'") from error
 
 
-def _origins(value: object) -> str:
-    """Origins of web pages, with spaces between them."""
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{shown(value)} is not text with origins such as 'https://app.example'")
-    for item in value.split():
-        if not re.fullmatch(r"https?://[^\s/*,]+", item):
-            raise InvalidArgument(f"{shown(item)} is not an origin such as 'https://app.example'")
-    return value
+def _words(pattern: str, all_of_them: str, one: str) -> Callable[[object], str]:
+    """A parser of words with spaces between them, each of which fits a pattern."""
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str):
+            raise InvalidArgument(f"{shown(value)} is not text with {all_of_them}")
+        for item in value.split():
+            if not re.fullmatch(pattern, item):
+                raise InvalidArgument(f"{shown(item)} is not {one}")
+        return value
+
+    return parse
 
 
-def _names(value: object) -> str:
-    """Names of hosts, with spaces between them."""
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{value!r} is not text with names such as 'penstock.internal'")
-    for item in value.split():
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}", item):
-            raise InvalidArgument(
-                f"{item!r:.300} is not the name of a host such as 'penstock.internal', without a port"
-            )
-    return value
+_origins = _words(
+    r"https?://[^\s/*,]+", "origins such as 'https://app.example'", "an origin such as 'https://app.example'"
+)
+_names = _words(
+    r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}",
+    "names such as 'penstock.internal'",
+    "the name of a host such as 'penstock.internal', without a port",
+)
 
 
 def _broker(value: object) -> BrokerConfig:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from penstock.model.bounds import nearest
@@ -79,21 +80,13 @@ def _node_id(value: object) -> Meaning:
     return Meaning(notice="one broker needs no node id: it is not used")
 
 
-def _http_listener(value: object) -> Meaning:
-    return Meaning(_listener("server.http_port", value, ":8080"))
-
-
-def _native_listener(value: object) -> Meaning:
-    return Meaning(_listener("server.native_port", value, ":9000"), "the native protocol listens here, not gRPC")
-
-
-def _listener(port_key: str, value: object, example: str) -> dict[str, str]:
+def _listener(port_key: str, example: str, notice: str | None, value: object) -> Meaning:
     """The port of an address, and its host if it names one."""
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not port.isdecimal():
         raise InvalidArgument(f"{value!r} is not an address such as '{example}' or '127.0.0.1{example}'")
     host = host.removeprefix("[").removesuffix("]")
-    return {port_key: port, "server.host": host} if host else {port_key: port}
+    return Meaning({port_key: port, "server.host": host} if host else {port_key: port}, notice)
 
 
 def _replication_factor(value: object) -> Meaning:
@@ -142,8 +135,10 @@ def _lanes(value: object) -> Meaning:
 FOREIGN: dict[str, Callable[[object], Meaning]] = {
     "broker.node_id": _node_id,
     "broker.data_dir": _own("server.data_dir"),
-    "broker.listeners.http": _http_listener,
-    "broker.listeners.grpc": _native_listener,
+    "broker.listeners.http": partial(_listener, "server.http_port", ":8080", None),
+    "broker.listeners.grpc": partial(
+        _listener, "server.native_port", ":9000", "the native protocol listens here, not gRPC"
+    ),
     "defaults.topic.partitions": _own("topic_defaults.partitions"),
     "defaults.topic.replication_factor": _replication_factor,
     "defaults.topic.retention.hours": _retention_hours,
