@@ -294,14 +294,11 @@ class WebSocketConnection(Watched, WebSocketsSansIOProtocol):
         elif self.conn.parser_exc is not None:
             self.handle_parser_exception()
         elif self.conn.handshake_exc is not None and not self.handshake_initiated:
-            self._refuse_handshake(str(self.conn.handshake_exc))
+            # a head that the HTTP parser takes and that of WebSockets does not, such as one with many headers
+            self.transport.write(_last_words(400, str(self.conn.handshake_exc), "see /docs"))
+            self.transport.close()
         else:
             self.handle_events()
-
-    def _refuse_handshake(self, text: str) -> None:
-        """Answer a head that the HTTP parser takes and that of WebSockets does not, such as one with many headers."""
-        self.transport.write(_last_words(400, text, "see /docs"))
-        self.transport.close()
 
     def send_receive_event_to_app(self) -> None:
         """Close at a text that is none: a client's mistake is nothing for our log."""

@@ -15,11 +15,11 @@ from litestar.openapi.spec import Components, License, SecurityScheme, Tag
 from litestar.serialization import encode_json
 
 from penstock.server.http.caller import Caller, caller_given
+from penstock.server.http.documenting import schemas_of, structs
 from penstock.server.http.examples import Examples
 from penstock.server.http.front import is_open
 from penstock.server.http.routes import ROUTES, TAGS
 from penstock.server.http.routes.pages import serve_file
-from penstock.server.http.schemas import schemas_of, structs
 from penstock.server.http.vocabulary import MEANINGS
 from penstock.version import __version__
 
@@ -69,7 +69,8 @@ def description() -> bytes:
 def describe(document: dict[str, Any]) -> None:
     """Make a description of the framework's read well: names, summaries, schemas, examples, who needs a token."""
     schemas = document["components"].setdefault("schemas", {})
-    schemas.update(_better(schemas))
+    # with all that their types say, which the framework leaves out in part
+    schemas.update(schemas_of([kind for kind in structs() if kind.__name__ in schemas]))
     examples = Examples(schemas)
     names = Counter(operation["operationId"].split()[0] for _, operation in _operations(document))
     for path, operation in _operations(document):
@@ -87,11 +88,6 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
         for method in _METHODS:
             if method in item:
                 yield path, item[method]
-
-
-def _better(schemas: dict[str, Any]) -> dict[str, Any]:
-    """The schemas of our bodies with all that their types say, which the framework leaves out in part."""
-    return schemas_of([kind for kind in structs() if kind.__name__ in schemas])
 
 
 def _give_examples(operation: dict[str, Any], examples: Examples) -> None:

@@ -1,19 +1,23 @@
-"""How routes are described: which errors they may answer with, and bodies that are read by hand."""
+"""How routes are described: the errors and bodies that they answer with, and schemas with a text for each field."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, get_args
 
+import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, Parameter, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 
 from penstock.server.http.failures import Problem
-from penstock.server.http.schemas import inlined, schemas_of
+from penstock.server.http.vocabulary import MEANINGS
+from penstock.server.settings.writing import field_texts
 
-_MEANINGS = {
+REFERENCE = "#/components/schemas/"
+_ERRORS = {
     400: "what was sent cannot be accepted as it is",
     401: "a token is needed, and none was given or it is not valid",
     403: "the token is not for this",
@@ -35,7 +39,7 @@ _ALWAYS = (400, 401, 403, 404, 413, 429, 503)
 def errors(*codes: int) -> Answers:
     """The errors that a route may answer with, beside those that every route may."""
     return {
-        code: ResponseSpec(Problem, description=_MEANINGS[code], generate_examples=False)
+        code: ResponseSpec(Problem, description=_ERRORS[code], generate_examples=False)
         for code in sorted({*_ALWAYS, *codes})
     }
 
@@ -98,3 +102,54 @@ def query_of(body: type[Any], *names: str) -> list[Parameter]:
         )
         for name in names
     ]
+
+
+# Schemas.
+
+
+def schemas_of(types: Sequence[type[Any]]) -> dict[str, dict[str, Any]]:
+    """The schemas of some types and of all that they have inside, by name."""
+    _, components = msgspec.json.schema_components(
+        types, ref_template=REFERENCE + "{name}", schema_hook=lambda _: {"type": "string"}
+    )
+    known = {kind.__name__: kind for kind in structs()}
+    for name, schema in components.items():
+        if name in known:
+            _describe(schema, known[name])
+    return components
+
+
+def structs(base: type[msgspec.Struct] = msgspec.Struct) -> Iterator[type[msgspec.Struct]]:
+    """The bodies of all routes."""
+    for kind in base.__subclasses__():
+        if kind.__module__.startswith("penstock.server."):
+            yield kind
+        yield from structs(kind)
+
+
+def _describe(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Say of each field what the text below it in the code says, or what its name means everywhere."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            texts.update(field_texts(base))
+    for field in msgspec.structs.fields(kind):
+        shown = schema.get("properties", {}).get(field.encode_name, {})
+        text = texts.get(field.name) or MEANINGS.get(field.encode_name)
+        if text is not None:
+            shown.setdefault("description", text)
+        if field.type is datetime or datetime in get_args(field.type):
+            for choice in shown.get("anyOf", [shown]):
+                if choice.get("type") == "string":
+                    choice["format"] = "date-time"
+
+
+def inlined(schema: Any, components: dict[str, dict[str, Any]]) -> Any:
+    """A schema without references."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            return inlined(components[str(schema["$ref"]).removeprefix(REFERENCE)], components)
+        return {name: inlined(value, components) for name, value in schema.items()}
+    if isinstance(schema, list):
+        return [inlined(value, components) for value in schema]
+    return schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.server.http.schemas import REFERENCE
+from penstock.server.http.documenting import REFERENCE
 from penstock.server.http.vocabulary import VALUES
 
 _TIME = "2026-12-24T18:00:00Z"
@@ -70,17 +70,12 @@ class Examples:
         required = schema.get("required", ())
         if depth > _DEEPEST:
             return {}
+        special = f"{schema.get('title')}."
         return {
-            name: self._field(schema.get("title"), name, field, whole=whole, depth=depth + 1)
+            name: VALUES.get(special + name) or self._of(field, name, whole=whole, depth=depth + 1)
             for name, field in schema.get("properties", {}).items()
             if whole or name in required or name in _WORTH_SHOWING
         }
-
-    def _field(self, owner: str | None, name: str, schema: Any, *, whole: bool, depth: int) -> Any:
-        special = f"{owner}.{name}"
-        if special in VALUES:
-            return VALUES[special]
-        return self._of(schema, name, whole=whole, depth=depth)
 
     def _fits(self, value: Any, schema: Any) -> bool:
         """Whether a value has the type that a schema asks for."""

@@ -13,7 +13,7 @@ from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError
 from penstock.server.access.principal import ANYBODY, Principal
 from penstock.server.access.principal import Scope as Needed
 from penstock.server.access.rates import rate_key
-from penstock.server.http.browsers import PROOF, BrowserGuard
+from penstock.server.http.browsers import PROOF, BrowserGuard, Headers
 from penstock.server.http.caller import CALLER, Caller
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
 from penstock.server.http.intake import Event, Incoming, Intake, Receive, body_limit
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Event], Awaitable[None]]
+Pairs = list[tuple[bytes, bytes]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _log = logging.getLogger("penstock.server")
@@ -115,7 +116,7 @@ class Front:
             self._services.metrics.request("http", operation, perf_counter() - started_s, failed)
 
     async def _go_on(
-        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], principal: Principal
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, principal: Principal
     ) -> tuple[str, bool]:
         """Leave it to the framework; what it was, and whether it failed."""
         path, query = scope["raw_path"], scope["query_string"]
@@ -145,7 +146,7 @@ class Front:
 
     # Who, and from where.
 
-    def admit(self, path: str, headers: dict[bytes, bytes], peer: str) -> Principal:
+    def admit(self, path: str, headers: Headers, peer: str) -> Principal:
         """Who sent a request; raises Forbidden, Unauthenticated, or Overloaded if they sent too many."""
         if self.stopping:
             raise BrokerClosed("the server is stopping")
@@ -172,7 +173,7 @@ class Front:
         if problem.status == 500:
             _log.exception("a request failed", exc_info=error)
 
-    async def _refuse(self, kind: str, send: Send, headers: dict[bytes, bytes], error: Exception) -> None:
+    async def _refuse(self, kind: str, send: Send, headers: Headers, error: Exception) -> None:
         problem = problem_of(error)
         self.log_fault(problem, error)
         if kind == "websocket":
@@ -183,21 +184,14 @@ class Front:
             more.append((b"connection", b"close"))  # the body was not asked for, and may come or not
         await self._answer(send, headers, problem.status, more, encode(problem))
 
-    async def _answer(
-        self,
-        send: Send,
-        headers: dict[bytes, bytes],
-        status: int,
-        more: list[tuple[bytes, bytes]],
-        body: bytes,
-    ) -> None:
+    async def _answer(self, send: Send, headers: Headers, status: int, more: Pairs, body: bytes) -> None:
         length = (b"content-length", str(len(body)).encode())
         await send(
             {"type": "http.response.start", "status": status, "headers": [*self._headers(headers), *more, length]}
         )
         await send({"type": "http.response.body", "body": body})
 
-    async def _preflight(self, headers: dict[bytes, bytes], send: Send) -> None:
+    async def _preflight(self, headers: Headers, send: Send) -> None:
         """A browser asks whether a page of another origin may send a request."""
         allowed = [
             (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
@@ -206,7 +200,7 @@ class Front:
         ]
         await self._answer(send, headers, 204, allowed, b"")
 
-    def _headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    def _headers(self, headers: Headers) -> Pairs:
         """The headers of every reply."""
         found = list(self.guards)
         origin = headers.get(b"origin")
@@ -224,7 +218,7 @@ def is_open(path: str) -> bool:
     return path in _OPEN or path.startswith(_OPEN_BELOW)
 
 
-def _secret_of(headers: dict[bytes, bytes]) -> str | None:
+def _secret_of(headers: Headers) -> str | None:
     """The token that a request carries: in its header, or in the cookie of the dashboard."""
     kind, _, secret = headers.get(b"authorization", b"").partition(b" ")
     if kind.lower() == b"bearer":

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
-_PUBLISHING, _PUBLISHES = (
-    ("/v1/topics/", "/goqueue/v1/topics/", "/api/v1/queue/"),
-    ("/publish", "/messages", "/enqueue"),
-)
+_PUBLISHING = ("/v1/topics/", "/goqueue/v1/topics/", "/api/v1/queue/")
+_PUBLISHES = ("/publish", "/messages", "/enqueue")
 _LARGER = ("/v1/messages/", "/v1/schedules/")
 _LETTERS = ("/dead-letters/redrive", "/dead-letters/purge")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from email.utils import formatdate
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from uvicorn.config import Config
@@ -46,7 +47,8 @@ class HttpListener:
         )
         self._config.load()
         self._lane = ExpressLane(services, self._front)
-        self.state = ConnectionState(self._opened, self._gone, self._lane, self._deadlines)
+        gone = partial(services.metrics.connection_closed, "http")
+        self.state = ConnectionState(self._opened, gone, self._lane, self._deadlines)
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._building: asyncio.Future[App]
@@ -60,7 +62,11 @@ class HttpListener:
         """Listen; where."""
         config = self._services.config
         self._server = await self._loop.create_server(
-            self._connection, config.host, config.http_port, backlog=_BACKLOG, **listen_options(self._services.tls)
+            lambda: Connection(self._config, self.state, {}, self._loop),
+            config.host,
+            config.http_port,
+            backlog=_BACKLOG,
+            **listen_options(self._services.tls),
         )
         self._building = self._loop.run_in_executor(None, _build, self._services)
         self.members.start()
@@ -72,9 +78,6 @@ class HttpListener:
         """The routes: they are made when the server listens already, for the framework takes its time."""
         return self._building.result() if self._building.done() else await asyncio.shield(self._building)
 
-    def _connection(self) -> Connection:
-        return Connection(self._config, self.state, {}, self._loop)
-
     def _opened(self, connection: Connection) -> None:
         """A client came, and may not stay if there are too many."""
         self._services.metrics.connection_opened("http")
@@ -82,10 +85,6 @@ class HttpListener:
             connection.transport.abort()
         elif self._services.is_full:
             connection.turn_away()
-
-    def _gone(self) -> None:
-        """A client went."""
-        self._services.metrics.connection_closed("http")
 
     def _tick(self) -> None:
         """Keep the date of replies, and close connections of clients that are too slow."""

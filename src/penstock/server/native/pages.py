@@ -13,7 +13,7 @@ from penstock.log.partition_log import Log
 from penstock.model.batch import Batch
 from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
-from penstock.protocol.consuming import Rows, rows_of
+from penstock.protocol.consuming import rows_of
 from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
@@ -78,7 +78,7 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
     for columns in _without(reader.rows(window), withdrawn):
         some = as_rescheduled(log, _first(columns, left_rows, left_bytes))
         if some.offsets:
-            page.rows.append(_to_wire(log, some))
+            page.rows.append(rows_of(log.topic.name, log.partition, some.offsets, some.timestamps_us, some.batch))
             page.count += len(some.offsets)
             left_rows -= len(some.offsets)
             left_bytes -= len(page.rows[-1].payload) + _ROW_BYTES * len(some.offsets)
@@ -86,10 +86,6 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
             page.next_offset = some.offsets[-1] + 1 if some.offsets else columns.offsets[0]
             break
     return page
-
-
-def _to_wire(log: Log, columns: Columns) -> Rows:
-    return rows_of(log.topic.name, log.partition, columns.offsets, columns.timestamps_us, columns.batch)
 
 
 def _first(columns: Columns, rows_max: int, bytes_max: int) -> Columns:
