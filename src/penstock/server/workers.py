@@ -92,7 +92,7 @@ class Workers:
     async def run(self, work: Callable[[], Result], *, slow: bool = False) -> Result:
         """The result of work that may block; work that nobody waits for any more is finished all the same."""
         future: asyncio.Future[Result] = self._loop.create_future()
-        self.in_thread(partial(_try, work), partial(_tell, future), partial(_fail, future), slow=slow)
+        self.in_thread(partial(attempt, work), partial(_tell, future), partial(_fail, future), slow=slow)
         return await future
 
     def stop(self) -> None:
@@ -123,20 +123,19 @@ class Workers:
             self._loop.call_soon_threadsafe(back)
 
 
-def _try(work: Callable[[], Result]) -> tuple[Result, None] | tuple[None, BaseException]:
-    """What came of it: whoever waits for the result also deals with an error, which is not logged here then."""
+def attempt(work: Callable[[], Result]) -> Result | BaseException:
+    """The result, or the error: whoever waits for it handles that, so that it is not logged here as a failure."""
     try:
-        return work(), None
+        return work()
     except BaseException as error:  # noqa: BLE001 - see above
-        return None, error
+        return error
 
 
-def _tell(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
-    result, error = outcome
-    if error is not None:
-        _fail(future, error)
+def _tell(future: asyncio.Future[Any], outcome: Any) -> None:
+    if isinstance(outcome, BaseException):
+        _fail(future, outcome)
     elif not future.done():
-        future.set_result(result)
+        future.set_result(outcome)
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:

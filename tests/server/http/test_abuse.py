@@ -416,7 +416,7 @@ def test_R1_only_so_many_requests_are_kept_that_were_sent_ahead(server: HttpRunn
     http: Any = server.server._listeners["http"]
     request = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"
     with line_to(server) as line:
-        until(lambda: http.connections == 1)
+        until(lambda: len(http.state.connections) == 1)
         (connection,) = http.state.connections
 
         def arrive() -> tuple[int, int]:
@@ -435,7 +435,7 @@ def test_R1_nothing_is_read_while_requests_wait_that_were_sent_ahead(server: Htt
     request = b"GET /livez HTTP/1.1\r\n" + _HOST + b"X: " + b"x" * 1000 + b"\r\n\r\n"
     read_while_waiting: list[int] = []
     with line_to(server) as line:
-        until(lambda: http.connections == 1)
+        until(lambda: len(http.state.connections) == 1)
         (connection,) = http.state.connections
         read = connection.data_received
 
@@ -465,7 +465,7 @@ def test_stopping_answers_what_is_under_way_and_refuses_the_rest(
         until(lambda: server.waiters() == 1, "it waits")
         half = line_to(server)
         half.sendall(post("/v1/topics/t/publish", b"Content-Length: 14") + b'{"value":')
-        until(lambda: http.connections == 2, "both are there")
+        until(lambda: len(http.state.connections) == 2, "both are there")
     with waiting, half:
         assert statuses(heard(waiting))[:1] == [200]
         assert statuses(heard(half)) in ([], [503])

@@ -67,7 +67,7 @@ def test_whoever_goes_before_the_first_message_leaves_no_member_behind(
     server.broker.publish(topic, "x")
     with line_to(server, f"/v1/topics/{topic}/{action}?group=g", _UPGRADE if action == "ws" else b"\r\n"):
         until(lambda: len(members) == 1, "it has joined")
-    until(lambda: not listener(server).connections, "it is gone")
+    until(lambda: not listener(server).state.connections, "it is gone")
     server.call(joining.set)
     until(lambda: nobody(server), "it has left")
     until(lambda: not server.broker.group(topic, "g").members, "the group knows")
@@ -122,7 +122,7 @@ def test_whoever_does_not_read_is_sent_only_so_much_and_disturbs_nobody(server: 
             assert connection.transport.get_write_buffer_size() < 1_000_000
         other = server.get(f"/v1/topics/{topic}/receive", group="other", limit=count)["messages"]
         assert other
-    until(lambda: not listener(server).connections, "they are gone")
+    until(lambda: not listener(server).state.connections, "they are gone")
     until(lambda: not sum(info.leased for info in server.broker.groups(topic) if info.name != "other"), "given back")
 
 

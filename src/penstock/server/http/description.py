@@ -95,10 +95,10 @@ def _give_examples(operation: dict[str, Any], examples: Examples) -> None:
         if not parameter.get("description"):
             parameter["description"] = MEANINGS.get(parameter["name"], "")
         if parameter.get("required") and not parameter.get("examples"):
-            parameter["example"] = examples.value(parameter["name"], parameter["schema"])
+            parameter["example"] = examples.of(parameter["schema"], parameter["name"])
     body = operation.get("requestBody", {}).get("content", {}).get(_JSON)
     if body is not None and not body.get("examples"):
-        body["examples"] = {"example": {"value": examples.request(body["schema"])}}
+        body["examples"] = {"example": {"value": examples.of(body["schema"], whole=False)}}
     for status, response in operation["responses"].items():
         if status == "204":
             response.pop("content", None)  # it has no body, whatever the framework thinks
@@ -106,7 +106,7 @@ def _give_examples(operation: dict[str, Any], examples: Examples) -> None:
         if response["description"] == HTTPStatus(int(status)).description:
             response["description"] = examples.description(media["schema"]) if media else "It is done."
         if media is not None and status.startswith("2") and not media.get("examples"):
-            media["examples"] = {"example": {"value": examples.response(media["schema"])}}
+            media["examples"] = {"example": {"value": examples.of(media["schema"])}}
 
 
 @get("/", include_in_schema=False)

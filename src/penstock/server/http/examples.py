@@ -20,23 +20,12 @@ class Examples:
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._schemas = schemas
 
-    def request(self, schema: Any) -> Any:
-        """What a request may send: what it must, and little more."""
-        return self._of(schema, "", whole=False)
-
-    def response(self, schema: Any) -> Any:
-        """What a response may be, with everything in it."""
-        return self._of(schema, "", whole=True)
-
-    def value(self, name: str, schema: Any) -> Any:
-        """What a parameter may be."""
-        return self._of(schema, name, whole=True)
-
     def description(self, schema: Any) -> str:
         """What a schema is for."""
         return str(self._resolved(schema).get("description", "What was asked for."))
 
-    def _of(self, schema: Any, name: str, *, whole: bool, depth: int = 0) -> Any:
+    def of(self, schema: Any, name: str = "", *, whole: bool = True, depth: int = 0) -> Any:
+        """An example: with everything in it, or with what a request must send and little more."""
         schema = self._resolved(schema)
         if name in VALUES and self._fits(VALUES[name], schema):
             return VALUES[name]
@@ -49,7 +38,7 @@ class Examples:
             return schema["enum"][0]
         choices = [choice for choice in _choices(schema) if self._resolved(choice).get("type") != "null"]
         if choices:
-            return self._of(choices[0], name, whole=whole, depth=depth)
+            return self.of(choices[0], name, whole=whole, depth=depth)
         return self._of_type(schema, name, whole=whole, depth=depth)
 
     def _of_type(self, schema: dict[str, Any], name: str, *, whole: bool, depth: int) -> Any:
@@ -59,7 +48,7 @@ class Examples:
         if kind == "array":
             if depth > _DEEPEST or "items" not in schema:
                 return []
-            return [self._of(schema["items"], name.removesuffix("s"), whole=whole, depth=depth + 1)]
+            return [self.of(schema["items"], name.removesuffix("s"), whole=whole, depth=depth + 1)]
         if kind == "string":
             return _TIME if schema.get("format") == "date-time" or name.endswith("_at") else name or "text"
         if kind in ("integer", "number"):
@@ -72,7 +61,7 @@ class Examples:
             return {}
         special = f"{schema.get('title')}."
         return {
-            name: VALUES.get(special + name) or self._of(field, name, whole=whole, depth=depth + 1)
+            name: VALUES.get(special + name) or self.of(field, name, whole=whole, depth=depth + 1)
             for name, field in schema.get("properties", {}).items()
             if whole or name in required or name in _WORTH_SHOWING
         }

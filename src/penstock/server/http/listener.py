@@ -53,11 +53,6 @@ class HttpListener:
         self._timer: asyncio.TimerHandle | None = None
         self._building: asyncio.Future[App]
 
-    @property
-    def connections(self) -> int:
-        """How many there are."""
-        return len(self.state.connections)
-
     async def start(self) -> tuple[str, int]:
         """Listen; where."""
         config = self._services.config

@@ -52,11 +52,6 @@ class Member:
         self.heard_s = now_s
         self.waiting = 0  # requests that are under way
 
-    @property
-    def is_void(self) -> bool:
-        """Whether it cannot get messages any more, for a topic of it was deleted."""
-        return self.consuming.is_void
-
     def receipt(self, message: AsyncDelivery) -> str:
         """What names this delivery, for whoever finishes it."""
         return f"{self.id}:{message.receipt}"
@@ -121,7 +116,7 @@ class Members:
         making = self._shared.get((topic, group))
         if making is not None and making.done():
             member = None if making.exception() else making.result()
-            if member is not None and member.is_void:
+            if member is not None and member.consuming.is_void:
                 self._forget(member)
             if member is None or member.id not in self._by_id:
                 making = None

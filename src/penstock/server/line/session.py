@@ -73,25 +73,23 @@ class Session:
 
     def _read(self, line: bytes | None, reply: Reply) -> Command:
         """The command of a line; nonsense counts against the limit of the rate too."""
-        command, problem = None, None
-        try:
-            command = self._parse(line)
-        except NotThisProtocol:
-            raise
-        except InvalidArgument as error:
-            problem = error
+        command, problem = None, InvalidArgument("the line is blank")
+        if line is None:
+            limit = format_size(self._services.config.max_line_bytes)
+            problem = InvalidArgument(f"the line is longer than {limit} (max_line_bytes): it was ignored")
+        else:
+            try:
+                command = parse(line)
+            except NotThisProtocol:
+                raise
+            except InvalidArgument as error:
+                problem = error
         if not isinstance(command, Quit):
             self._services.rates.take(self._rate_key)
         if command is None:
-            raise problem or InvalidArgument("the line is blank")
+            raise problem
         reply.operation = type(command).__name__.lower()
         return command
-
-    def _parse(self, line: bytes | None) -> Command | None:
-        if line is not None:
-            return parse(line)
-        limit = format_size(self._services.config.max_line_bytes)
-        raise InvalidArgument(f"the line is longer than {limit} (max_line_bytes): it was ignored")
 
     def _do(self, command: Command, reply: Reply) -> None:
         match command:

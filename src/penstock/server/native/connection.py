@@ -1,4 +1,4 @@
-"""One connection: its bytes, its limits, and the way of every reply. What requests mean is in `requests`."""
+"""One connection: its bytes, its limits, and how replies are sent. `session.py` handles the requests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, Fra
 from penstock.protocol.session import HELLO_BYTES_MAX, Goodbye, encode
 from penstock.server.access.principal import ANYBODY, Principal
 from penstock.server.deadlines import CLOSING_S, UnreadReplies
+from penstock.server.workers import attempt
 
 if TYPE_CHECKING:
     from penstock.server.native.listener import NativeListener
@@ -61,8 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._begun_s = self.opened_s  # when the request that is not whole began to arrive
         self.peer = "?"
         self.handlers: dict[int, Handler] = {}
-        self.on_writable: Callable[[], None] = _nothing
-        self.on_closed: Callable[[], None] = _nothing
+        self.on_writable: Callable[[], None] = lambda: None
+        self.on_closed: Callable[[], None] = lambda: None
 
     # What asyncio tells.
 
@@ -143,9 +144,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         unhandled, self._unhandled = self._unhandled, []
         self._handle(unhandled)
-
-    def eof_received(self) -> bool:
-        return False
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -242,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         """Do what takes long in a thread, and go on with its result here, before any request that came behind it."""
         self._holds = True
         self.in_thread(
-            partial(_attempt, work),
+            partial(attempt, work),
             partial(self._held, command, correlation, then),
             partial(self._held, command, correlation, then),
         )
@@ -356,15 +354,3 @@ class Connection(asyncio.BufferedProtocol):
             self._counted_bytes = counted
             if self._listener.buffered_bytes > self._listener.config.max_buffered_bytes:
                 self.close(Overloaded("too many large requests are under way at once (max_buffered_bytes): try later"))
-
-
-def _attempt(work: Callable[[], Result]) -> Result | Exception:
-    """What came of it; what is wrong with a request is no failure of ours, and not logged as one."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - see above
-        return error
-
-
-def _nothing() -> None:
-    pass

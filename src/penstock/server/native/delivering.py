@@ -102,7 +102,7 @@ class Deliverer:
         if not found and wait_s > 0:
             if self._connection.waiting >= _WAITING_MAX:
                 raise Overloaded(f"{_WAITING_MAX:,} requests of this connection wait for messages already")
-            waiter = self.consuming.waiter(wanted, visibility_s, partial(self._wake, correlation))
+            waiter = self.consuming.waiter(wanted, visibility_s, partial(self._wake, self._received, correlation))
             came = waiter.take(waits=True)
             if came is None:
                 timer = self._loop.call_later(min(wait_s, 1e6), self._time_over, correlation)
@@ -121,9 +121,9 @@ class Deliverer:
             return
         self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
 
-    def _wake(self, correlation: int) -> None:
+    def _wake(self, woken: Callable[..., None], *arguments: int) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._received, correlation)
+            self._loop.call_soon_threadsafe(woken, *arguments)
 
     def _received(self, correlation: int) -> None:
         """A request that waits was woken."""
@@ -200,7 +200,8 @@ class Deliverer:
             room = self._affordable(self._ahead() - self._untaken, _PUSH_BYTES)
             if room <= 0:
                 return
-            self._push_from(self.consuming.waiter(min(room, _PUSH_MESSAGES), None, self._wake_push))
+            wake = partial(self._wake, self._pushable)
+            self._push_from(self.consuming.waiter(min(room, _PUSH_MESSAGES), None, wake))
 
     def _push_from(self, waiter: Waiter) -> None:
         try:
@@ -212,10 +213,6 @@ class Deliverer:
             self._pushing = waiter
         elif found:
             self._push(found)
-
-    def _wake_push(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._pushable)
 
     def _pushable(self) -> None:
         waiter, self._pushing = self._pushing, None

@@ -164,17 +164,9 @@ class Lives:
         if event.consumer is not None:
             attributes["messaging.client.id"] = event.consumer
         attributes["penstock.delivery.attempt"] = event.attempt
-        span = self._open[place] = Span(
-            context.trace_id,
-            self._contexts.delivery_id(identity, group, event.attempt, event.time_us),
-            context.span_id,
-            f"process {log.topic.name}",
-            SpanKind.CONSUMER,
-            event.time_us,
-            event.time_us,
-            attributes,
-            state=context.state,
-        )
+        span_id = self._contexts.delivery_id(identity, group, event.attempt, event.time_us)
+        name = f"process {log.topic.name}"
+        span = self._open[place] = context.child(span_id, name, SpanKind.CONSUMER, event.time_us, attributes)
         if known.due_us and event.attempt == 1:
             span.events.append(SpanEvent("due", known.due_us, {}))
 
@@ -196,17 +188,9 @@ class Lives:
                 attributes["messaging.consumer.group.name"] = event.group
             if event.due_us:
                 attributes["penstock.due_at"] = _moment(event.due_us)
-            span = Span(
-                context.trace_id,
-                self._contexts.delivery_id(identity, f"{event.kind} {event.group}", 0, event.time_us),
-                context.span_id,
-                f"{event.kind} {log.topic.name}",
-                SpanKind.INTERNAL,
-                event.time_us,
-                event.time_us,
-                attributes,
-                state=context.state,
-            )
+            span_id = self._contexts.delivery_id(identity, f"{event.kind} {event.group}", 0, event.time_us)
+            name = f"{event.kind} {log.topic.name}"
+            span = context.child(span_id, name, SpanKind.INTERNAL, event.time_us, attributes)
             if event.kind == EventKind.DEAD:
                 span.error = event.detail or "dead"
                 attributes["error.type"] = "lapsed"

@@ -65,6 +65,10 @@ class Context(NamedTuple):
     remote: bool
     """Whether that parent is a span of somebody else."""
 
+    def child(self, span_id: bytes, name: str, kind: SpanKind, time_us: int, attributes: dict[str, str | int]) -> Span:
+        """A span below that of the publication, which has no length yet."""
+        return Span(self.trace_id, span_id, self.span_id, name, kind, time_us, time_us, attributes, state=self.state)
+
 
 class Parent(NamedTuple):
     """What a traceparent header says."""

@@ -10,6 +10,7 @@ from litestar.datastructures import Cookie
 from litestar.params import JSONBody
 from msgspec import Meta
 
+from penstock.server.access.principal import Principal
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
 from penstock.server.http.front import COOKIE
@@ -34,12 +35,10 @@ class WhoAmI(msgspec.Struct):
 @post("/login", status_code=200, responses=errors())
 async def log_in(request: Request[Any, Any, Any], caller: Caller, data: JSONBody[Login]) -> Response[WhoAmI]:
     """Have a browser send a token with every request, as a cookie that pages cannot read."""
-    access, auth = caller.services.access, caller.services.config.auth
-    principal = access.authenticate(data.token) if auth != "off" else caller.principal
-    who = WhoAmI(principal.name, sorted(principal.scopes), list(principal.topics), auth)
-    if auth == "off":
-        return Response(who)
-    return Response(who, cookies=[_cookie(request, data.token)])
+    if caller.services.config.auth == "off":
+        return Response(_who(caller, caller.principal))
+    principal = caller.services.access.authenticate(data.token)
+    return Response(_who(caller, principal), cookies=[_cookie(request, data.token)])
 
 
 @post("/logout", status_code=204, responses=errors())
@@ -51,7 +50,10 @@ async def log_out(request: Request[Any, Any, Any]) -> Response[None]:
 @get("/whoami", responses=errors())
 async def who_am_i(caller: Caller) -> WhoAmI:
     """Who the token of this request is, and what it is for."""
-    principal = caller.principal
+    return _who(caller, caller.principal)
+
+
+def _who(caller: Caller, principal: Principal) -> WhoAmI:
     return WhoAmI(principal.name, sorted(principal.scopes), list(principal.topics), caller.services.config.auth)
 
 

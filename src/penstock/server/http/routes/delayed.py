@@ -88,7 +88,7 @@ async def delayed_message(caller: Caller, topic: Topic, partition: Partition, of
 @delete("/topics/{topic:str}/delayed/{partition:int}/{offset:int}", status_code=200, responses=errors(409, 507))
 async def cancel_delayed(caller: Caller, topic: Topic, partition: Partition, offset: Offset) -> Cancelled:
     """Cancel a delayed message: the reply says for sure that nobody ever gets it."""
-    identity = _identity(topic, partition, offset)
+    identity = str(MessageId(topic, partition, offset))
     if not await caller.call("cancel_delayed", identity=identity):
         raise _not_delayed(identity)
     return Cancelled(cancelled=True)
@@ -104,15 +104,11 @@ async def reschedule_delayed(
     caller: Caller, topic: Topic, partition: Partition, offset: Offset, data: JSONBody[NewTime]
 ) -> Rescheduled:
     """Give a delayed message another time."""
-    identity = _identity(topic, partition, offset)
+    identity = str(MessageId(topic, partition, offset))
     due_at = await caller.call("reschedule_delayed", identity=identity, delay=data.delay, deliver_at=data.deliver_at)
     if due_at is None:
         raise _not_delayed(identity)
     return Rescheduled(due_at)
-
-
-def _identity(topic: str, partition: int, offset: int) -> str:
-    return str(MessageId(topic, partition, offset))
 
 
 def _not_delayed(identity: str) -> HTTPException:

@@ -20,14 +20,14 @@ from penstock.server.http.parameters import AsEncoded, Topic
 from penstock.server.http.routes.receiving import delivery_of
 
 _EVENTS = "text/event-stream"
-_AT_ONCE = 100
+AT_ONCE = 100
 LOOK_S = 2.0  # how often it is seen whether whoever listens still may
 _BEAT = 8  # so often, something is sent where there is no message: whoever is gone is noticed then
-_CREDITS_MAX = 100_000
+CREDITS_MAX = 100_000
 
 Group = Annotated[str, QueryParameter(description="The group to receive for; it is made if it is new.")]
 Credits = Annotated[
-    int, QueryParameter(ge=1, le=_CREDITS_MAX, description="How many messages may be unsettled at a time.")
+    int, QueryParameter(ge=1, le=CREDITS_MAX, description="How many messages may be unsettled at a time.")
 ]
 _STREAM = answers(str, "Events until the client goes.", 409, media=_EVENTS)
 
@@ -56,7 +56,7 @@ async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -
         yield b": messages follow\n\n"
         quiet = 0
         while not caller.is_gone():
-            found = await caller.members.receive(member, _AT_ONCE, LOOK_S)
+            found = await caller.members.receive(member, AT_ONCE, LOOK_S)
             quiet = 0 if found else quiet + 1
             if quiet == _BEAT:
                 quiet = 0

@@ -20,12 +20,10 @@ from penstock.server.http.failures import close_reason, encode, problem_of
 from penstock.server.http.finishing import Ack, Extend, Nack, Reject, Release, finish
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import Topic
-from penstock.server.http.routes.push import LOOK_S
+from penstock.server.http.routes.push import AT_ONCE, CREDITS_MAX, LOOK_S
 from penstock.server.http.routes.receiving import delivery_of
 
-_AT_ONCE = 100
 _LOOK_AGAIN_S = 1.0  # leases run out without anybody saying so
-_CREDITS_MAX = 100_000
 
 
 class AckFrame(Ack, tag_field="type", tag="ack"):
@@ -51,7 +49,7 @@ class ExtendFrame(Extend, tag_field="type", tag="visibility"):
 class SetCredits(msgspec.Struct, tag_field="type", tag="credits", forbid_unknown_fields=True):
     """How many messages may be unfinished from now on; 0: no more until there are credits again."""
 
-    credits: Annotated[int, Meta(ge=0, le=_CREDITS_MAX)]
+    credits: Annotated[int, Meta(ge=0, le=CREDITS_MAX)]
 
 
 class Ping(msgspec.Struct, tag_field="type", tag="ping", forbid_unknown_fields=True):
@@ -71,7 +69,7 @@ async def consume(socket: WebSocket[Any, Any, Any], caller: Caller, topic: Topic
     try:
         caller.require(Scope.CONSUME, topic)
         group, credits = _query(socket)
-        member = await caller.members.join([topic], group, max_in_flight=_CREDITS_MAX, session_timeout=1e9)
+        member = await caller.members.join([topic], group, max_in_flight=CREDITS_MAX, session_timeout=1e9)
     except PenstockError as error:
         await socket.accept()
         await socket.close(1008, close_reason(str(error)))
@@ -89,8 +87,8 @@ def _query(socket: WebSocket[Any, Any, Any]) -> tuple[str, int]:
     if not group:
         raise InvalidArgument("say which group to consume for: ?group=…")
     if not (credits.isascii() and credits.isdigit() and len(credits) < 9):
-        raise InvalidArgument(f"credits: {credits!r:.40} is not a whole number from 0 to {_CREDITS_MAX}")
-    return group, whole(0, _CREDITS_MAX)(int(credits))
+        raise InvalidArgument(f"credits: {credits!r:.40} is not a whole number from 0 to {CREDITS_MAX}")
+    return group, whole(0, CREDITS_MAX)(int(credits))
 
 
 class _Consumption:
@@ -126,7 +124,7 @@ class _Consumption:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN_S)
                 continue
-            for message in await members.receive(self._member, min(room, _AT_ONCE), LOOK_S):
+            for message in await members.receive(self._member, min(room, AT_ONCE), LOOK_S):
                 if self._caller.is_gone():
                     return
                 shown = delivery_of(self._caller, self._member, message)
