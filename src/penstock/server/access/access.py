@@ -66,6 +66,17 @@ class Access:
         self._check_time(valid)
         return valid.principal
 
+    def log_in(self, secret: str | None, known: Principal | None, peer: str) -> Principal:
+        """As `authenticate`, for a connection that stays open: it keeps the principal that it began with, if any."""
+        try:
+            principal = self.authenticate(secret)
+        except Unauthenticated as error:
+            _log.warning("a client was refused: %s", error, extra={"peer": peer})
+            raise
+        if known not in (None, principal):
+            raise Unauthenticated("a connection keeps the token that it began with: connect anew with another")
+        return principal
+
     def check(self, principal: Principal, *, now: bool = False) -> None:
         """Raise Unauthenticated if somebody who was let in would not be any more: for connections that stay open.
 

@@ -104,7 +104,8 @@ class Session:
                 commit = self._consumers.ack(command.topic, command.partition, command.offset)
                 self._answer_after(commit, reply, replies.ACK_OK)
             case Auth():
-                self._authenticate(command.token)
+                self._principal = self._services.access.log_in(command.token, self._principal, self._address)
+                self._rate_key = rate_key(self._principal, self._address)
                 self._answer(reply, replies.OK)
             case Ping():
                 self._answer(reply, replies.PONG)
@@ -168,18 +169,6 @@ class Session:
         """Raise Unauthenticated if whoever was let in would not be any more; `now`: as of this moment."""
         if self._principal is not None:
             self._services.access.check(self._principal, now=now)
-
-    def _authenticate(self, token: str) -> None:
-        """Who is there; a connection stays with whom it began."""
-        try:
-            principal = self._services.access.authenticate(token)
-        except Unauthenticated as error:
-            _log.warning("a client was refused: %s", error, extra={"peer": self._address})
-            raise
-        if self._principal not in (None, principal):
-            raise Unauthenticated("a connection keeps the token that it began with: connect anew with another")
-        self._principal = principal
-        self._rate_key = rate_key(principal, self._address)
 
     def _permit(self, scope: Scope, topic: str) -> None:
         if self._principal is None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.operations import OPERATIONS
 from penstock.model.batch import decode_large_payload, decode_payload
 from penstock.model.bounds import ON_LOOP_BYTES_MAX, REQUEST_BYTES_MAX, UNCOUNTED_BYTES, check_size
-from penstock.model.errors import Unauthenticated
 from penstock.model.intake import Intake
 from penstock.model.names import TOPIC_NAME, check_group_name
 from penstock.model.producers import name_of_producer
@@ -29,7 +27,6 @@ from penstock.protocol.publishing import (
 )
 from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
 from penstock.protocol.undecoded import topic_of
-from penstock.server.access.principal import Principal
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
 
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
 
-_log = logging.getLogger("penstock.server")
 _PUBLISHED = Command.PUBLISH | REPLY
 _KNOWN_TOPICS_MAX = 1000
 _PUBLISHING, _STAGING = OPERATIONS["publish"].scope, OPERATIONS["stage_many"].scope
@@ -73,7 +69,8 @@ class Session:
             )
         connection, config, shard = self._connection, self._listener.config, self._shard
         name = None if hello.name is None else check_group_name(hello.name, "client")
-        connection.greet(self._authenticate(hello.token))
+        known = connection.principal if connection.greeted else None
+        connection.greet(self._listener.access.log_in(hello.token, known, connection.peer))
         self._name = name or connection.principal.producer_name
         self._last_producer = (None, self._name)
         connection.handlers = {
@@ -98,18 +95,6 @@ class Session:
             {**limits, "max_frame_bytes": config.max_frame_bytes},
         )
         connection.reply(Command.HELLO, correlation, encode(welcome))
-
-    def _authenticate(self, token: str | None) -> Principal:
-        """Whoever greets; a connection stays with whom it began."""
-        connection = self._connection
-        try:
-            principal = self._listener.access.authenticate(token)
-        except Unauthenticated as error:
-            _log.warning("a client was refused: %s", error, extra={"peer": connection.peer})
-            raise
-        if connection.greeted and principal != connection.principal:
-            raise Unauthenticated("a connection keeps the token that it began with: connect anew with another")
-        return principal
 
     def _permit_publish(self, topic: str) -> None:
         self._connection.principal.require(_PUBLISHING, topic)
