@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from penstock.cli.completion import complete_group, complete_topic
 from penstock.cli.errors import CommandError, warn
@@ -152,8 +153,7 @@ def redrive(
     line = f"{counted(report.selected, 'dead letter')} {did}" + (
         f", {report.skipped:,} skipped" if report.skipped else ""
     )
-    names = ("selected", "redriven", "copied", "skipped", "dry_run")
-    show({name: getattr(report, name) for name in names}, output, line)
+    show(asdict(report), output, line)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Replies that wait for the disk: sent when what they tell of is committed."""
+"""Replies that wait for the disk: they are sent when their commit is durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WEIGHT = 0.1  # of the last commit in the average
 
 
 class Receiver(Protocol):
-    """Whoever gets a reply."""
+    """A connection that gets a reply."""
 
     def answer(self, reply: bytes) -> None:
         """It is done: this is the reply."""
@@ -64,8 +64,16 @@ class Commits:
         self.when_done(commit, partial(_finish, future))
         return future
 
+    async def wait(self, commit: Commit | None) -> None:
+        """Return once a commit is durable; raises the error of one that failed."""
+        if commit is not None:
+            if not commit.done:
+                await self.of(commit)
+            if commit.failed:
+                commit.result()
+
     def when_done(self, commit: Commit | None, on_done: OnDone) -> None:
-        """Tell the outcome of a commit, as soon as it is known."""
+        """Call back with the outcome of a commit as soon as it is known."""
         if commit is None or commit.done:
             on_done(None if commit is None else _error_of(commit))
             return
@@ -84,12 +92,12 @@ class Commits:
             self._loop.call_soon(self._wait_for_company, _TURNS_MAX)
 
     def commit_soon(self) -> None:
-        """All of this turn of the loop has come in: commit it, without another turn in between."""
+        """Commit now: everything that arrives in this turn of the loop has arrived."""
         if self._scheduled:
             self._commit()
 
     def _wait_for_company(self, turns: int) -> None:
-        """Let others go with it who are on their way, for some turns of the loop and as long as somebody comes."""
+        """Wait a few turns of the loop for requests that can share the commit, as long as more of them arrive."""
         if self._came and turns:
             self._came = 0
             self._loop.call_soon(self._wait_for_company, turns - 1)

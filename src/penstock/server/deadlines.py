@@ -1,8 +1,8 @@
-"""How long clients may take to say who they are, to send a request and to read replies: one place for all ports.
+"""How long clients may take to log in, to send a request and to read replies: one place for all ports.
 
-Each deadline is absolute: a byte now and then does not put it off. Only what is large gets more time, for as many bytes
-as have really come or wait to be read. Nothing here limits how long a request waits for messages, or a connection that
-is let in for the next one, but `idle_timeout`.
+Each deadline is absolute: sending a byte now and then does not extend it. Only large requests and replies get more
+time, for the bytes that have arrived or wait to be read. How long a request waits for messages is not limited here, and
+an idle connection is limited by `idle_timeout` alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from penstock.server.settings.options import ServerConfig
 HANDSHAKE_S = 5.0
 """How long a client may take until a connection with TLS is encrypted."""
 CLOSING_S = 5.0
-"""How long a client may take to hear why it is sent away."""
+"""How long a client may take to read why its connection is closed."""
 BYTES_A_SECOND = 8 << 10
-"""What a large request, or a large reply, moves at least."""
+"""The lowest speed of a large request or reply."""
 _LOOK_S = 0.5
 
 
@@ -42,7 +42,7 @@ class Deadlines:
 
 
 class UnreadReplies:
-    """Since when the client of a connection leaves so much unread that nothing more is written to it."""
+    """Since when a client has left so many replies unread that the server stopped writing to it."""
 
     __slots__ = ("_deadlines", "_most_bytes", "_since_s")
 
@@ -60,7 +60,7 @@ class UnreadReplies:
         self._since_s = None
 
     def are_overdue(self, transport: asyncio.Transport, now_s: float) -> bool:
-        """Whether the client had its time; also to hear the last of a connection that is about to close."""
+        """Whether the client took too long, also to read the last replies of a connection that is closing."""
         if self._since_s is None:
             if transport.is_closing():
                 self.begin(now_s)

@@ -1,7 +1,7 @@
-"""File descriptors: connections get what the broker's own files can do without.
+"""File descriptors: connections get those that the broker's own files do not need.
 
-A connection takes one for as long as its client likes. If they took all, no journal file could be begun and no segment
-opened; so the number of connections follows from the limit of the process.
+A connection holds one for as long as its client wants. If connections used them all, the broker could neither begin a
+journal file nor open a segment; so the limit of the process limits the number of connections.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.server.access.starting import StartRefused
 from penstock.server.settings.options import ServerConfig
 
 REFUSED_AT_ONCE = 32
-"""Connections beyond the limit that hear why they are refused; those beyond them are closed without a word."""
+"""Connections beyond the limit that get an error; the server closes all others without one."""
 _BESIDE_JOURNAL = 64 + 64 + 80 + REFUSED_AT_ONCE
 """The process itself (ports, pipes, libraries), open stages, threads that read segments, and those above."""
 _LOOK_S = 0.5
@@ -57,9 +57,9 @@ def _journal_files(config: BrokerConfig, limit: int) -> int:
 
 
 class SpareDescriptor:
-    """A descriptor that is given up when there is no other: whoever connects is taken with it, and closed at once.
+    """A descriptor in reserve: when there is no other, it is used to accept new connections and close them immediately.
 
-    The loop would try to accept them all the time otherwise, for they stay where they wait.
+    Otherwise they would stay in the queue of the socket, and the loop would try to accept them all the time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

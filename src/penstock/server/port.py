@@ -1,4 +1,4 @@
-"""What the native and the text port have in common: who is there, a look at them now and then, and how it ends."""
+"""What the native and the text port have in common: their connections, checking them regularly, and stopping."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ class Port(ABC, Generic[Client]):
 
     @abstractmethod
     def sweep(self) -> None:
-        """Close connections that may not stay."""
+        """Close connections whose client is too late with something, or may not use the server any more."""
 
     async def start(self) -> tuple[str, int]:
-        """Listen; where."""
         port = getattr(self.config, f"{self.name}_port")
         self._server = await self.loop.create_server(
             self.connection, self.config.host, port, backlog=_BACKLOG, **listen_options(self.services.tls)
@@ -66,7 +65,7 @@ class Port(ABC, Generic[Client]):
             self._all_gone.set()
 
     def full(self) -> Overloaded:
-        """What whoever is one too many hears."""
+        """The error for a client that connects when there are too many connections."""
         limit = self.services.max_connections
         return Overloaded(f"there are {limit} connections already (max_connections): try later")
 
@@ -75,7 +74,7 @@ class Port(ABC, Generic[Client]):
         self._sweeping = self.loop.call_later(self.deadlines.look_s, self._sweep_again)
 
     def take_no_more(self) -> None:
-        """Begin to stop: nobody else is let in."""
+        """Begin to stop: accept no more connections."""
         self.stopping = True
         if not self.connections:
             self._all_gone.set()
@@ -85,6 +84,6 @@ class Port(ABC, Generic[Client]):
             self._sweeping.cancel()
 
     async def all_gone(self, patience_s: float) -> None:
-        """Wait until everybody is gone, or for so long."""
+        """Wait until all connections are closed, but not longer than this."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._all_gone.wait(), max(0.1, patience_s))

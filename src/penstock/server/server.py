@@ -37,10 +37,10 @@ class Listener(Protocol):
     """A port of the server."""
 
     async def start(self) -> tuple[str, int]:
-        """Listen; where."""
+        """Listen; returns the address."""
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, answer what is under way, and let everybody go."""
+        """Accept nothing new, answer the requests under way, and close all connections."""
 
 
 class PortTaken(StartRefused):

@@ -1,4 +1,4 @@
-"""The threads in which a server does what may block, for all of its ports.
+"""Threads for requests that may block, shared by all ports of a server.
 
 They do not keep the process alive: a slow redrive must not outlive a stop.
 """
@@ -61,7 +61,7 @@ class RequestThreads:
 
 
 class Workers:
-    """Runs work in threads and goes on with its result on the event loop; there is a limit to what may wait."""
+    """Runs work in threads and hands its result back to the event loop; it limits how much work may wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -17,11 +17,8 @@ class RateLimited(Overloaded):
     """Too many requests of one client: nothing was done for this one."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message, retry_after_s)
+        super().__init__(message)
         self.retry_after_s = retry_after_s
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class RateLimits:

@@ -12,11 +12,8 @@ class StartRefused(InvalidArgument):
     """A server does not start with these options; `hint` says what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint)
+        super().__init__(message)
         self.hint = hint
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def check_exposure(config: ServerConfig) -> None:

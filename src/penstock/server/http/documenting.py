@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
@@ -65,23 +65,20 @@ def json_body(body: type[Any], *examples: Any, raw: bool = False) -> RequestBody
 
 def body_of(body: type[Any], *examples: Any) -> type[Operation]:
     """The description of a route whose body is this, with every limit that is checked, and examples."""
-
-    @dataclass
-    class Described(Operation):
-        def __post_init__(self) -> None:
-            self.request_body = json_body(body, *examples)
-
-    return Described
+    return _described(lambda: json_body(body, *examples))
 
 
 def raw_body(description: str) -> type[Operation]:
     """The description of a route whose body is taken as it is."""
+    content = {_RAW: OpenAPIMediaType(schema=_octets(), example="two coffees")}
+    return _described(lambda: RequestBody(content=content, description=description))
 
+
+def _described(body: Callable[[], RequestBody]) -> type[Operation]:
     @dataclass
     class Described(Operation):
         def __post_init__(self) -> None:
-            content = {_RAW: OpenAPIMediaType(schema=_octets(), example="two coffees")}
-            self.request_body = RequestBody(content=content, description=description)
+            self.request_body = body()
 
     return Described
 

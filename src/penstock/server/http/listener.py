@@ -54,7 +54,6 @@ class HttpListener:
         self._building: asyncio.Future[App]
 
     async def start(self) -> tuple[str, int]:
-        """Listen; where."""
         config = self._services.config
         self._server = await self._loop.create_server(
             lambda: Connection(self._config, self.state, {}, self._loop),
@@ -93,7 +92,6 @@ class HttpListener:
         self._timer = self._loop.call_later(self._deadlines.look_s, self._tick)
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, answer what is under way, give leases back."""
         self._front.stopping = True
         if self._server is not None:
             self._server.close()

@@ -78,11 +78,7 @@ async def publish_one(
     now_us = services.shard.clock.wall_us()
     checked = await _do(services, body, partial(_read_one, services, body, query, headers, now_us, read))
     reply, commit = _publish_checked(services, principal, topic, now_us, *checked)
-    if commit is not None:
-        if not commit.done:
-            await services.commits.of(commit)
-        if commit.failed:
-            commit.result()
+    await services.commits.wait(commit)
     return reply
 
 
@@ -127,10 +123,7 @@ async def publish_batch(
     intake, producer, sequence = await _do(services, body, partial(_read_batch, shard.config, body, now_us))
     check_producer(intake.batch, producer, sequence)
     ids, commit = shard.publish_intake(topic, intake, now_us, principal.producer_name)
-    if commit is not None:
-        if not commit.done:
-            await services.commits.of(commit)
-        commit.result()
+    await services.commits.wait(commit)
     return await _do(services, body, partial(_write_results, intake.batch, ids))
 
 

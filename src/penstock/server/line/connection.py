@@ -284,7 +284,6 @@ class Connection(asyncio.Protocol):
             self._aborting = self._loop.call_later(CLOSING_S, self.abort)
 
     def abort(self) -> None:
-        """Close at once."""
         self._transport.abort()
 
 

@@ -45,7 +45,6 @@ class LineListener(Port[Connection]):
             newest.dismiss(self.full())
 
     def sweep(self) -> None:
-        """Close connections that are too late with something, or may not stay."""
         now_s = self.loop.time()
         for connection in list(self.connections):
             if connection.leaves_replies_unread(now_s):
@@ -64,7 +63,6 @@ class LineListener(Port[Connection]):
             connection.dismiss(error)
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, answer what is under way, and let everybody go."""
         self.take_no_more()
         for connection in list(self.connections):
             connection.finish(BrokerClosed("the server is stopping"))

@@ -59,7 +59,6 @@ class Metrics(Collector):
         self.loop_delay.start()
 
     def stop(self) -> None:
-        """Measure no more."""
         self.loop_delay.stop()
 
     # What ports report; on the event loop.

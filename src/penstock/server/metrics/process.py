@@ -46,12 +46,10 @@ class LoopDelay:
         self.delays_s = Histogram(QUICK_S)
 
     def start(self) -> None:
-        """Begin to measure."""
         if self._timer is None:
             self._appoint()
 
     def stop(self) -> None:
-        """Measure no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -293,7 +293,6 @@ class Connection(asyncio.BufferedProtocol):
         self._aborting = self._loop.call_later(CLOSING_S, self.abort)  # who does not listen is not waited for
 
     def abort(self) -> None:
-        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -56,7 +56,6 @@ class Consumers:
         self._joining = 0
 
     def handlers(self) -> dict[int, Handler]:
-        """The handler of each command."""
         return {
             Command.SUBSCRIBE: self._subscribe,
             Command.UNSUBSCRIBE: self._unsubscribe,

@@ -60,7 +60,6 @@ class NativeListener(Port[Connection]):
         return bool(unflushed)
 
     def sweep(self) -> None:
-        """Close connections that are too late with something, or may not stay."""
         now_s = self.loop.time()
         for connection in list(self.connections):
             if connection.leaves_replies_unread(now_s):
@@ -80,7 +79,6 @@ class NativeListener(Port[Connection]):
             connection.close(error)
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, answer what is under way, and let everybody go."""
         self.take_no_more()
         for connection in list(self.connections):
             connection.say_goodbye("the server is stopping")

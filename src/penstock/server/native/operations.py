@@ -38,7 +38,6 @@ class Operations:
         self._connection = connection
 
     def handlers(self) -> dict[int, Handler]:
-        """The handler of each command."""
         return {Command.CALL: self._call, Command.READ: self._read}
 
     def _call(self, correlation: int, body: memoryview | bytes) -> None:

@@ -93,8 +93,7 @@ def _first(columns: Columns, rows_max: int, bytes_max: int) -> Columns:
     count = min(rows_max, max(1, fitting(columns.batch, bytes_max)))
     if count >= len(columns.offsets):
         return columns
-    batch: Batch = columns.batch.slice(0, count)
-    return Columns(columns.offsets[:count], columns.timestamps_us[:count], batch)
+    return Columns(columns.offsets[:count], columns.timestamps_us[:count], columns.batch.slice(0, count))
 
 
 def _without(found: Iterator[Columns], withdrawn: Offsets) -> Iterator[Columns]:

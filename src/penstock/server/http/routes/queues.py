@@ -62,9 +62,7 @@ async def enqueue(request: Request[Any, Any, Any], caller: Caller, queue: Queue)
     if not _is_there(shard, queue) and shard.config.topic_defaults.partitions != 1:
         await services.workers.run(partial(_make, caller, queue))
     _, commit = shard.publish_single(queue, single, 0, now_us, name=caller.principal.producer_name)
-    if commit is not None:
-        await services.commits.of(commit)
-        commit.result()
+    await services.commits.wait(commit)
     return Enqueued(queue_length(shard, queue, GROUP))
 
 

@@ -123,20 +123,11 @@ async def find_messages(
     window.from_us = window.from_us if from_us is None else from_us
     window.to_us = window.to_us if to_us is None else to_us
     wanted = None if key is None else decode_base64("key", key) if encoding == "base64" else key.encode()
-    search = partial(
-        search_messages,
-        caller.services.shard,
-        topic,
-        partition,
-        window,
-        key=wanted,
-        limit=limit,
-        include_deleted=include_deleted,
-        start=None if cursor is None else Place.parse(cursor),
-    )
+    start = None if cursor is None else Place.parse(cursor)
+    page = partial(search_messages, key=wanted, limit=limit, include_deleted=include_deleted, start=start)
 
     def work() -> FoundMessages:
-        messages, place = search()
+        messages, place = page(caller.services.shard, topic, partition, window)
         shown = [view_of(message, encoding) for message in messages]
         return FoundMessages(shown, None if place is None else str(place))
 
