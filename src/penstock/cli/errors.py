@@ -1,4 +1,4 @@
-"""What went wrong as one line with a hint, and the exit code that says of what kind it was."""
+"""Errors as one line with a hint, and the exit code of each kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mistake: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 class CommandError(Exception):
-    """Something that a command finds wrong by itself."""
+    """An error that a command finds by itself."""
 
     def __init__(self, text: str, hint: str, code: int = USAGE) -> None:
         super().__init__(text)
@@ -28,7 +28,7 @@ class CommandError(Exception):
 
 
 class Told(NamedTuple):
-    """An error as people are told of it."""
+    """An error as it is shown."""
 
     text: str
     hint: str

@@ -136,7 +136,7 @@ class Printer:
 
 
 class Unready:
-    """What was printed of a log though no group gets it, or not yet: people should know."""
+    """Messages that were printed although no group gets them, or not yet; the user is told how many."""
 
     def __init__(self, broker: BrokerOperations, topic: str) -> None:
         self._broker = broker
@@ -165,7 +165,7 @@ class Unready:
 
 
 def print_log(broker: BrokerOperations, topic: str, past: Past, printer: Printer) -> None:
-    """What the log holds."""
+    """Print what the log holds."""
     unready = Unready(broker, topic)
     messages = broker.read(
         topic,
@@ -183,7 +183,7 @@ def print_log(broker: BrokerOperations, topic: str, past: Past, printer: Printer
 def print_all(
     messages: Iterable[StoredMessage], printer: Printer, printed: Callable[[StoredMessage], None] = lambda _: None
 ) -> None:
-    """Messages that are there, one after the other."""
+    """Print messages one after the other."""
     for message in messages:
         printer.interrupts.check()
         printer.print(message)
@@ -192,7 +192,7 @@ def print_all(
 
 
 def follow_log(broker: BrokerOperations, topic: str, past: Past, printer: Printer) -> None:
-    """What the log holds, and then what is added to it."""
+    """Print what the log holds, and then what is added to it."""
     numbers = [partition.number for partition in find_topic(broker, topic).partitions]
     chosen = numbers if past.partition is None else [past.partition]
     following = dict.fromkeys(chosen, past.from_offset or 0)
@@ -221,7 +221,7 @@ def follow_log(broker: BrokerOperations, topic: str, past: Past, printer: Printe
 
 
 def print_received(broker: BrokerOperations, topic: str, group: str, follow: bool, printer: Printer) -> None:
-    """What is ready for a group; acked when it was printed."""
+    """Print what is ready for a group, and ack it after that."""
     with broker.consumer(topic, group, visibility_timeout=_HOLD_S) as consumer:
         while not printer.is_full:
             with printer.interrupts.waiting():
@@ -233,7 +233,7 @@ def print_received(broker: BrokerOperations, topic: str, group: str, follow: boo
 
 
 def look(broker: BrokerOperations, topic: str, group: str, printer: Printer) -> None:
-    """What is ready for a group; all of it is given back at the end."""
+    """Print what is ready for a group, and release all of it at the end."""
     with broker.consumer(topic, group, max_in_flight=_IN_FLIGHT_MAX, visibility_timeout=_LOOK_S) as consumer:
         while not printer.is_full:
             with printer.interrupts.waiting():
@@ -271,7 +271,7 @@ def _ack(consumer: Consumer, messages: Sequence[Delivery]) -> None:
 
 
 class _Hold:
-    """Keeps messages from coming again while the reader takes its time."""
+    """Extends the leases of messages while the reader is slow."""
 
     def __init__(self, consumer: Consumer, messages: list[Delivery]) -> None:
         self._consumer = consumer
@@ -279,7 +279,7 @@ class _Hold:
         self._due_s = time.monotonic() + _HOLD_EVERY_S
 
     def on(self) -> None:
-        """Hold them for longer, every now and then."""
+        """Extend the leases every few seconds."""
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + _HOLD_EVERY_S
             try:

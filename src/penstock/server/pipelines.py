@@ -1,4 +1,4 @@
-"""What pipelines have told of themselves: the newest report of each and a short history, in memory only."""
+"""Reports of pipelines: the newest of each and a short history, in memory only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Told:
 
 
 class Pipelines:
-    """The newest report of every pipeline that was heard of within a day; used from any thread."""
+    """The newest report of every pipeline that reported within a day; used from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -61,7 +61,7 @@ class Pipelines:
             self._history.take(report)
 
     def listed(self, principal: Principal | None = None) -> list[PipelineReport]:
-        """What was told, for somebody if that is given; those that reported first come first."""
+        """The reports that a principal may see, or all; those that reported first come first."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._forget(now_s)

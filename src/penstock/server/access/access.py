@@ -1,4 +1,4 @@
-"""Who is let in: a secret becomes a principal, for as long as its token is valid."""
+"""Authentication: a secret gives a principal, for as long as its token is valid."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Access:
                 )
 
     def authenticate(self, secret: str | None) -> Principal:
-        """Whoever shows this secret; anybody, on a server that asks for none. Raises Unauthenticated."""
+        """The principal of a secret; ANYBODY on a server that asks for none. Raises Unauthenticated."""
         if not self.required:
             return ANYBODY
         self._look()
@@ -108,7 +108,7 @@ class Access:
         self._valid = {token.id: _Valid(token) for token in tokens}
 
     def _look(self, *, now: bool = False) -> None:
-        """See whether the file was changed, once a second at most unless it is to be now."""
+        """Read the file again if it has changed; looks at most once a second, unless `now` is set."""
         time_s = time.monotonic()
         if not now and time_s - self._looked_s < _LOOK_S:
             return

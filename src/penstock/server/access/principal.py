@@ -1,4 +1,4 @@
-"""Whoever is at the other end of a connection, and what they may do."""
+"""Who uses a connection, and what they may do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOPIC_MAX = 250  # characters: no topic has a name so long
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who was let in."""
+    """An authenticated client."""
 
     name: str
     scopes: frozenset[Scope]
@@ -63,7 +63,7 @@ class Principal:
 
     @property
     def producer_name(self) -> str | None:
-        """What it is called as a publisher: by its token, if it has one."""
+        """Its name as a publisher: that of its token, if it has one."""
         return None if self.token is None else self.name
 
     def own_name(self, name: str) -> str:
@@ -72,4 +72,4 @@ class Principal:
 
 
 ANYBODY = Principal("anybody", frozenset({Scope.ADMIN}))
-"""Whoever comes to a server that asks for no tokens."""
+"""Every client of a server that asks for no tokens."""

@@ -1,4 +1,4 @@
-"""Whoever sent a request, as the routes see them."""
+"""The sender of a request, as the routes see it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLER = "penstock_caller"
 
 
 class Caller:
-    """What a request may use: everything goes through here, and is allowed or not."""
+    """The way from a route to the broker; it checks what the sender of the request may do."""
 
     __slots__ = ("_headers_of_get", "_receive", "members", "principal", "services")
 
@@ -56,12 +56,12 @@ class Caller:
         return await self.services.workers.run(partial(view, self.services.shard, *arguments), slow=slow)
 
     async def left(self) -> None:
-        """Returns when the client has gone, for requests without a body that wait for something."""
+        """Return when the client has disconnected, for requests without a body that wait for something."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def is_gone(self) -> bool:
-        """Whether nobody is served any more, or not whoever this is: for what is sent on streams that stay open."""
+        """Whether a stream must end: the server is stopping, or the token of the caller is no longer valid."""
         try:
             self.services.access.check(self.principal, now=True)
         except Unauthenticated:
@@ -71,7 +71,7 @@ class Caller:
     async def receive(
         self, member: Member, wanted: int, wait_s: float, visibility_s: float | None = None
     ) -> list[AsyncDelivery]:
-        """Messages for a member, if whoever this is may still have them when they are there."""
+        """Messages for a member, unless the token of the caller became invalid while it waited."""
         found = await self.members.receive(member, wanted, wait_s, self.left, visibility_s)
         try:
             self.services.access.check(self.principal, now=True)
@@ -89,9 +89,9 @@ class Caller:
 
 
 def permits(operation: str) -> list[Guard]:
-    """What a route for an operation needs whose body is read by the framework: permission comes before the body.
+    """The guard of a route whose body the framework reads: it checks the permission before the body is read.
 
-    A topic that is named in the body is looked at by the handler.
+    The handler checks a topic that is named in the body.
     """
 
     def check(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -109,7 +109,7 @@ async def provide_caller(request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
 
 
 def caller_given() -> dict[str, Any]:
-    """What an application needs so that its handlers get the caller."""
+    """The arguments of an application whose handlers ask for the caller."""
     from litestar.di import NamedDependency, Provide  # the framework is loaded after the server has started
 
     return {

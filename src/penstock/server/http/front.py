@@ -1,4 +1,4 @@
-"""What every HTTP request passes first: where it is from, who sent it, how large it is, and which way it goes."""
+"""What every HTTP request passes first: checks of its origin, its token and its size. Then it is routed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNVERSIONED = frozenset(
     {"topics", "groups", "messages", "delay", "priority", "rebalance", "reliability", "stats", "traces"}
 )
 _OPEN = frozenset({"/", "/health", "/healthz", "/livez", "/readyz", "/version", "/favicon.ico", "/v1/login"})
-"""What needs no token: it tells nothing but that the server is there."""
+"""Paths that need no token: they only show that the server is there."""
 _OPEN_BELOW = ("/ui/", "/docs")
 _POLICY = (
     b"default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -56,7 +56,7 @@ _PATH_BYTES_MAX, _QUERY_BYTES_MAX, _PARAMETERS_MAX = 2048, 8192, 100
 
 
 class Front:
-    """The outermost application: what it lets through goes to publishing, or to the framework's routes."""
+    """The outermost application: requests that it accepts go to publishing, or to the framework's routes."""
 
     def __init__(self, services: Services, members: Members, app: Callable[[], Awaitable[App]]) -> None:
         self._services = services
@@ -118,7 +118,7 @@ class Front:
     async def _go_on(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, principal: Principal
     ) -> tuple[str, bool]:
-        """Leave it to the framework; what it was, and whether it failed."""
+        """Pass a request to the framework; returns the operation, and whether it failed."""
         path, query = scope["raw_path"], scope["query_string"]
         if len(path) > _PATH_BYTES_MAX or len(query) > _QUERY_BYTES_MAX or query.count(b"&") >= _PARAMETERS_MAX:
             raise InvalidArgument(
@@ -169,7 +169,7 @@ class Front:
 
     @staticmethod
     def log_fault(problem: Problem, error: Exception) -> None:
-        """Tell whoever runs the server of what is a fault of ours."""
+        """Log an error that is the server's own fault."""
         if problem.status == 500:
             _log.exception("a request failed", exc_info=error)
 
@@ -210,7 +210,7 @@ class Front:
 
 
 NOBODY = Principal("nobody", frozenset())
-"""Whoever asks for what needs no token."""
+"""The principal of requests that need no token."""
 
 
 def is_open(path: str) -> bool:

@@ -28,7 +28,7 @@ def body_limit(path: str) -> int | None:
 
 
 class Intake:
-    """What the requests that are under way hold in memory."""
+    """How much memory the bodies of all requests under way hold."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.limit = config.max_request_bytes
@@ -52,7 +52,7 @@ class Incoming:
             self._check(announced)
 
     async def receive(self) -> Event:
-        """The next part of it, or what comes behind it."""
+        """The next part of the body, or the event behind it."""
         event = await self._receive()
         size = len(event.get("body", b""))
         if size:
@@ -78,7 +78,7 @@ class Incoming:
         return b"".join(parts)
 
     def let_go(self) -> None:
-        """It is not needed any more."""
+        """Release the memory that the body held."""
         self._intake.held_bytes -= self._held_bytes
         self._held_bytes = 0
 

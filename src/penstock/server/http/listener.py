@@ -25,7 +25,7 @@ _WEBSOCKET_BYTES_MAX = 1 << 20
 
 
 class HttpListener:
-    """Accepts connections, keeps them within limits, and lets them go in order."""
+    """Accepts connections, enforces their limits, and closes them in order when the server stops."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -69,11 +69,11 @@ class HttpListener:
         return str(host), int(port)
 
     async def _app(self) -> App:
-        """The routes: they are made when the server listens already, for the framework takes its time."""
+        """The routes: they are built while the server listens already, because loading the framework takes long."""
         return self._building.result() if self._building.done() else await asyncio.shield(self._building)
 
     def _opened(self, connection: Connection) -> None:
-        """A client came, and may not stay if there are too many."""
+        """Count a new connection, and refuse it if there are too many."""
         self._services.metrics.connection_opened("http")
         if self._services.is_flooded:
             connection.transport.abort()
@@ -81,7 +81,7 @@ class HttpListener:
             connection.turn_away()
 
     def _tick(self) -> None:
-        """Keep the date of replies, and close connections of clients that are too slow."""
+        """Update the date of replies, and close connections of clients that are too slow."""
         date = formatdate(time.time(), usegmt=True).encode()
         self.state.default_headers = [(b"date", date)]
         self._lane.set_date(date)
@@ -115,7 +115,7 @@ class HttpListener:
         await asyncio.wait([self._building])
 
     async def _wait_for_end(self, deadline_s: float) -> None:
-        """Wait until nobody is connected and nothing is done for anybody, or until a time."""
+        """Wait until there are no connections and no requests under way, but not beyond the deadline."""
         while (self.state.connections or self.state.tasks) and self._loop.time() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

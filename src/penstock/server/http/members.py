@@ -1,4 +1,4 @@
-"""Consumers of clients that keep no connection: they are known by an id, and forgotten when nobody asks for long."""
+"""Consumers of clients without a connection: they are named by an id, and removed when no request names them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Receipt = tuple[str, MessageId, int]
 
 
 class Member:
-    """A consumer that is asked for by its id."""
+    """A consumer that requests name by its id."""
 
     __slots__ = ("consumer", "consuming", "heard_s", "id", "session_s", "shared", "topics", "waiting")
 
@@ -53,7 +53,7 @@ class Member:
         self.waiting = 0  # requests that are under way
 
     def receipt(self, message: AsyncDelivery) -> str:
-        """What names this delivery, for whoever finishes it."""
+        """The receipt by which a client finishes this delivery."""
         return f"{self.id}:{message.receipt}"
 
 
@@ -82,7 +82,7 @@ class Members:
 
     @property
     def stopping(self) -> bool:
-        """Whether nobody is served any more."""
+        """Whether the server is stopping."""
         return self._stopped.done()
 
     async def pause(self, seconds: float) -> None:
@@ -90,7 +90,7 @@ class Members:
         await asyncio.wait([self._stopped], timeout=seconds)
 
     def start(self) -> None:
-        """Begin to forget those who are not heard of."""
+        """Begin to remove idle members."""
         self._timer = self._loop.call_later(_SWEEP_S, self._sweep)
 
     async def join(
@@ -112,7 +112,7 @@ class Members:
         return member
 
     async def of_group(self, topic: str, group: str) -> Member:
-        """The member that all share who receive for a group without having joined it; the topic must be there."""
+        """The member shared by all requests that receive for a group without joining it; the topic must exist."""
         making = self._shared.get((topic, group))
         if making is not None and making.done():
             member = None if making.exception() else making.result()
@@ -149,7 +149,7 @@ class Members:
         left: Callable[[], Coroutine[Any, Any, None]] | None = None,
         visibility_s: float | None = None,
     ) -> list[AsyncDelivery]:
-        """Messages for a member; nothing when the server stops, or when whoever waits has `left`."""
+        """Messages for a member; none when the server stops, or when the waiting client has `left`."""
         consumer = member.consumer
         member.heard_s = self._loop.time()
         found = await consumer.receive(wanted, 0, visibility_timeout=visibility_s)
@@ -198,12 +198,12 @@ class Members:
         return found, unknown
 
     async def leave(self, member: Member) -> None:
-        """A member goes, and gives back what it holds."""
+        """Remove a member; the messages that it holds are released."""
         self._drop(member)
         await member.consumer.close()
 
     async def leave_idle(self, topic: str, group: str) -> None:
-        """Have the member that all share leave, unless something is held or waited for through it."""
+        """Remove the shared member of a group, unless something is leased or waited for through it."""
         making = self._shared.get((topic, group))
         if making is None or not making.done() or making.exception():
             return
@@ -217,7 +217,7 @@ class Members:
             self._stopped.set_result(None)
 
     async def close(self) -> None:
-        """Let everybody go."""
+        """Remove all members."""
         if self._timer is not None:
             self._timer.cancel()
         members = list(self._by_id.values())
@@ -228,7 +228,7 @@ class Members:
             await asyncio.wait(self._closing)
 
     def _sweep(self) -> None:
-        """Forget those who were not heard of; a shared one goes when nothing is held through it."""
+        """Remove idle members; a shared one only when nothing is leased through it."""
         now_s = self._loop.time()
         for member in list(self._by_id.values()):
             if member.waiting or now_s - member.heard_s < member.session_s:

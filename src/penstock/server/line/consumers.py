@@ -125,7 +125,7 @@ class Consumers:
         return consumer.ack(partition, offset)
 
     def close(self) -> None:
-        """The connection is gone: everything that it holds is given back."""
+        """The connection is closed: release everything that it holds."""
         self._closed = True
         for consumer in self._by_topic.values():
             consumer.close()

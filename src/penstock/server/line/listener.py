@@ -1,4 +1,4 @@
-"""The text port: accepts connections, keeps them within limits, and lets them go in order."""
+"""The text port: accepts connections, enforces their limits, and closes them in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LineListener(Port[Connection]):
         return Connection(self)
 
     def opened(self, connection: Connection) -> None:
-        """Somebody came; when there are too many, those who have been silent for long make room."""
+        """A client connected; if there are too many connections, the one that was silent for longest is closed."""
         super().opened(connection)
         if self.stopping:
             connection.dismiss(BrokerClosed("the server is stopping"))

@@ -1,4 +1,4 @@
-"""What the lines of one connection mean."""
+"""Executes the lines of one connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAGE_MESSAGES = 100
 
 
 class Reply:
-    """The place of a reply among the others of its connection; empty until what it tells of is done."""
+    """A reply in the order of its connection; empty until its command is done."""
 
     __slots__ = ("operation", "started_s", "text")
 
@@ -41,7 +41,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class Session:
-    """Does what the lines of one connection ask for; replies are filled in whatever order they are known."""
+    """Executes the lines of one connection; replies may be filled in any order."""
 
     def __init__(self, services: Services, address: str, filled: Filled, write: Write) -> None:
         self._services = services
@@ -147,7 +147,7 @@ class Session:
         return replies.end_line(count)
 
     async def _take(self, command: Consume, wanted: int) -> list[Delivered]:
-        """Messages to be sent, if whoever asked may still have them when they are there."""
+        """Messages to send, unless the token of the client became invalid while it waited."""
         messages = await self._consumers.take(command.topic, command.partition, wanted)
         try:
             self.check_access(now=True)
@@ -162,7 +162,7 @@ class Session:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is clear who is there, as far as the server asks for that."""
+        """Whether the client has logged in, or need not."""
         return self._principal is not None
 
     def check_access(self, *, now: bool = False) -> None:

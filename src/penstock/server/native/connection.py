@@ -125,13 +125,13 @@ class Connection(asyncio.BufferedProtocol):
         return []
 
     def greet(self, principal: Principal) -> None:
-        """It is known who is there: requests of any allowed size may come."""
+        """Note who the client is; from now on it may send requests of any allowed size."""
         self.principal = principal
         self.greeted = True
         self._reader.lift_limit()
 
     def _refuse(self, command: int, correlation: int, error: BaseException) -> None:
-        """Tell a client why its request failed; a bug of ours is no reason to leave it waiting."""
+        """Tell a client why its request failed, also if that is a bug of the server."""
         if isinstance(error, msgspec.MsgspecError | UnicodeDecodeError | RecursionError):
             error = InvalidArgument(f"the body of {_names[command]}: {error}")
         elif not isinstance(error, PenstockError):
@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the client has so much to take already that nothing large is made for it."""
+        """Whether so many replies wait for the client that no large ones are made for it."""
         return not self.writable or self._working >= _AT_ONCE
 
     def in_thread(
@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._open_requests and not self._replies
 
     def close(self, error: BaseException | None = None) -> None:
-        """Say why, and close once everything that was said has gone out."""
+        """Send the reason, if any, and close when all replies are written."""
         if self.closed or self._transport is None or self._transport.is_closing():
             return
         if error is not None:
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def take_no_more(self) -> None:
-        """Read on, so that nothing is cut off, but handle nothing: clients will repeat it, or hear of the end."""
+        """Keep reading, so that the connection is not reset, but handle nothing more: clients repeat such requests."""
         self._is_deaf = True
         self._unhandled.clear()
 
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
         raise InvalidArgument(f"there is no command {command:#04x} in version {VERSION} of the protocol")
 
     def _pause_or_resume(self) -> None:
-        """Read on while replies go out and not too many are owed: who does not listen is not served further."""
+        """Read only while the client takes its replies and not too many of its requests are unanswered."""
         few = self._open_requests < (_OPEN_REQUESTS_MAX if self._reading else _OPEN_REQUESTS_MAX // 2 + 1)
         wanted = self.writable and few and not self._holds
         if wanted != self._reading and self._transport is not None and not self._transport.is_closing():

@@ -1,4 +1,4 @@
-"""The consumers of one connection: they receive when asked, or are pushed to; they go when the connection goes."""
+"""The consumers of one connection: they receive on request or by push, and are closed with the connection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Outcome = tuple["Commit | None", "LeaseLost | None"]
 
 
 class Consumers:
-    """Handles every request that is about consuming."""
+    """Handles all requests about consuming."""
 
     def __init__(self, listener: NativeListener, connection: Connection) -> None:
         self._listener = listener
@@ -72,12 +72,12 @@ class Consumers:
         }
 
     def push_all(self) -> None:
-        """The connection takes more: go on with those who wait for that."""
+        """The connection is writable again: continue the consumers that waited for it."""
         for deliverer in list(self._deliverers.values()):
             deliverer.go_on()
 
     def close(self) -> None:
-        """The connection is gone: what its consumers hold is given back."""
+        """The connection is closed: release the messages that its consumers hold."""
         for deliverer in self._deliverers.values():
             deliverer.close()
         self._deliverers.clear()
@@ -192,7 +192,7 @@ class Consumers:
         self._finish_in_thread(Command.KILL, correlation, partial(consuming.kill, leased, request.reason))
 
     def _finish_in_thread(self, command: Command, correlation: int, act: Callable[[], Outcome]) -> None:
-        """What may have to copy messages to the dead letters does not keep the loop waiting."""
+        """Run in a thread what may have to copy messages to the dead letters."""
         self._connection.in_thread(
             act, partial(self._reply_after, command, correlation), partial(self._connection.refuse, correlation)
         )

@@ -1,4 +1,4 @@
-"""The native port: accepts connections, keeps them within limits, and lets them go in order."""
+"""The native port: accepts connections, enforces their limits, and closes them in order."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class NativeListener(Port[Connection]):
             connection.close(self.full())
 
     def flush_soon(self, connection: Connection) -> None:
-        """Have a connection write what it was given in this turn of the loop, after all others were given theirs."""
+        """Write the replies of a connection at the end of this turn of the loop, together with all others."""
         if not self._unflushed:
             self.loop.call_soon(self._flush)
         self._unflushed.append(connection)
 
     def _flush(self) -> bool:
-        """Write what connections were given; whether there was anything."""
+        """Write the replies of all connections; returns whether there were any."""
         unflushed, self._unflushed = self._unflushed, []
         for connection in unflushed:
             connection.flush()
