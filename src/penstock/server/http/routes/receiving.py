@@ -45,7 +45,7 @@ class Delivery(MessageView):
     """When it comes again unless it is settled."""
 
 
-class Dispatcher(msgspec.Struct):
+class Deliveries(msgspec.Struct):
     """What was received."""
 
     messages: list[Delivery]
@@ -102,11 +102,11 @@ def delivery_of(caller: Caller, member: Member, message: AsyncDelivery, encoding
 
 async def _deliveries(
     caller: Caller, member: Member, found: list[AsyncDelivery], encoding: Encoding | None
-) -> Dispatcher:
+) -> Deliveries:
     """What was received as JSON; where it is much, that is made in a thread."""
 
-    def work() -> Dispatcher:
-        return Dispatcher([delivery_of(caller, member, message, encoding) for message in found])
+    def work() -> Deliveries:
+        return Deliveries([delivery_of(caller, member, message, encoding) for message in found])
 
     return work() if len(found) <= _HERE_MAX else await caller.services.workers.run(work)
 
@@ -120,7 +120,7 @@ async def receive_messages(
     wait: Wait = 0.0,
     visibility_timeout: Visibility = None,
     encoding: AsEncoded = None,
-) -> Dispatcher:
+) -> Deliveries:
     """Receive messages for a group, best lanes first.
 
     They are leased: settle each with its receipt handle, or it comes again.
@@ -243,7 +243,7 @@ async def poll_group(
     timeout: Wait = 0.0,  # noqa: ASYNC109 - the name that clients of this route know
     limit: Limit = 100,
     encoding: AsEncoded = None,
-) -> Dispatcher:
+) -> Deliveries:
     """Messages for a member."""
     member = _member(caller, group, member_id)
     found = await caller.receive(member, limit, timeout)
