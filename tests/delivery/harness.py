@@ -1,7 +1,7 @@
 """A topic without a disk: the state machines of delivery, a clock under the test's hand, and a log that can fail.
 
 Commands put events into `log`. They are committed, refused or lost with a crash when the test says so, in the order
-in which they were logged, and just as the broker does it (`penstock.shard.dispatch.topic_delivery`).
+in which they were logged, and just as the broker does it (`penstock.shard.dispatch.topic_dispatcher`).
 """
 
 from __future__ import annotations

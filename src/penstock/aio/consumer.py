@@ -13,7 +13,7 @@ from penstock.model.errors import LeaseLost
 from penstock.model.options import duration, optional, whole
 from penstock.model.units import Duration, parse_duration
 from penstock.shard.operations.consuming import Consuming
-from penstock.shard.operations.delivered import Delivered, Leased
+from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.model.clock import ShardClock
 
 
-class AsyncDelivery(Delivered, frozen=True, gc=False):
+class AsyncDelivery(LeasedMessage, frozen=True, gc=False):
     """A received message; it comes again unless it is acked before its lease runs out."""
 
     async def ack(self) -> None:

@@ -13,7 +13,7 @@ from penstock.model.options import duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration
 from penstock.shard.interrupts import Uninterrupted
 from penstock.shard.operations.consuming import Consuming
-from penstock.shard.operations.delivered import Delivered
+from penstock.shard.operations.leased_messages import LeasedMessage
 from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.shard.shard import Shard
 
 
-class Delivery(Delivered, frozen=True, gc=False):
+class Delivery(LeasedMessage, frozen=True, gc=False):
     """A received message; it comes again unless it is acked before its lease runs out."""
 
     def ack(self) -> None:

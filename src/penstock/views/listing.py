@@ -17,7 +17,7 @@ from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.shard.dispatch.active_group import ActiveGroup
-from penstock.shard.dispatch.topic_delivery import TopicDelivery
+from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 from penstock.shard.metering.ages import published_us
 from penstock.shard.operations.groups import group_info, standing_of
 from penstock.views.info import topic_info
@@ -234,7 +234,7 @@ def _listed(topic: Topic, name: str, active: ActiveGroup | None, now_us: int) ->
     return ListedGroup(group_info(topic, name, standing, active, age_s), standing.is_indexed)
 
 
-def _lanes(delivery: TopicDelivery | None) -> Iterable[Lane]:
+def _lanes(delivery: TopicDispatcher | None) -> Iterable[Lane]:
     """What some group in use is not done with, lane by lane; nothing where none is in use."""
     if delivery is None or not delivery.active_groups:
         return

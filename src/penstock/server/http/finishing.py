@@ -14,7 +14,7 @@ from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Seconds
 from penstock.server.http.caller import Caller
 from penstock.server.http.members import lost_receipts, parse_receipt
-from penstock.shard.operations.delivered import Leased
+from penstock.shard.operations.leased_messages import Leased
 
 _RECEIPTS_MAX = 10_000
 _Reason = Annotated[str, Meta(min_length=1, max_length=1000)]

@@ -21,7 +21,7 @@ from penstock.model.units import Duration
 
 if TYPE_CHECKING:
     from penstock.server.services import Services
-    from penstock.shard.operations.delivered import Leased
+    from penstock.shard.operations.leased_messages import Leased
 
 _MEMBERS_MAX = 100_000
 _SWEEP_S = 1.0

@@ -11,7 +11,7 @@ from penstock.journal import Commit
 from penstock.model.errors import LeaseLost, Overloaded, TopicNotFound
 from penstock.server.services import Services
 from penstock.shard.operations.consuming import Consuming
-from penstock.shard.operations.delivered import Delivered, Leased
+from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 from penstock.shard.routing import check_partition
 
 GROUP = "line"
@@ -25,7 +25,7 @@ _SESSION_S = 30.0
 class _TopicConsumer:
     """The consumer of one topic."""
 
-    def __init__(self, services: Services, topic: str, consuming: Consuming[Delivered]) -> None:
+    def __init__(self, services: Services, topic: str, consuming: Consuming[LeasedMessage]) -> None:
         self._services = services
         self._topic = topic
         self._consuming = consuming
@@ -37,7 +37,7 @@ class _TopicConsumer:
             self._held = {place: lease for place, lease in self._held.items() if place[1] in lease.messages}
         return IN_FLIGHT_MAX - len(self._held)
 
-    async def take(self, partition: int, wanted: int) -> list[Delivered]:
+    async def take(self, partition: int, wanted: int) -> list[LeasedMessage]:
         """Up to so many messages of a partition, the best first; none if none is ready."""
         while True:
             found = self._consuming.fetch_now(wanted, None, partition)
@@ -78,7 +78,7 @@ class Consumers:
         self._by_topic: dict[str, _TopicConsumer] = {}
         self._closed = False
 
-    async def take(self, topic: str, partition: int, wanted: int) -> list[Delivered]:
+    async def take(self, topic: str, partition: int, wanted: int) -> list[LeasedMessage]:
         """Up to so many messages of a partition, as long as not too many are held."""
         consumer = self._by_topic.get(topic) or await self._join(topic)
         room = consumer.room()
@@ -100,7 +100,7 @@ class Consumers:
             partial(
                 Consuming,
                 self._services.shard,
-                Delivered,
+                LeasedMessage,
                 topic,
                 GROUP,
                 mode="shared",

@@ -18,7 +18,7 @@ from penstock.server.line import replies
 from penstock.server.line.consumers import IN_FLIGHT_MAX, Consumers
 from penstock.server.line.lines import Ack, Auth, Command, Consume, Help, NotThisProtocol, Ping, Produce, Quit, parse
 from penstock.server.services import Services
-from penstock.shard.operations.delivered import Delivered
+from penstock.shard.operations.leased_messages import LeasedMessage
 
 _log = logging.getLogger("penstock.server")
 _PAGE_BYTES = 1 << 20
@@ -146,7 +146,7 @@ class Session:
             at_once = max(1, min(_PAGE_MESSAGES, _PAGE_BYTES // max(map(len, lines))))
         return replies.end_line(count)
 
-    async def _take(self, command: Consume, wanted: int) -> list[Delivered]:
+    async def _take(self, command: Consume, wanted: int) -> list[LeasedMessage]:
         """Messages to send, unless the token of the client became invalid while it waited."""
         messages = await self._consumers.take(command.topic, command.partition, wanted)
         try:

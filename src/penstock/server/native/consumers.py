@@ -29,7 +29,7 @@ from penstock.protocol.frames import ERROR, REPLY, Command, frame
 from penstock.server.access.principal import Principal
 from penstock.server.native.delivering import Deliverer
 from penstock.shard.operations.consuming import Consuming
-from penstock.shard.operations.delivered import Delivered, Leased
+from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 
 if TYPE_CHECKING:
     from penstock.journal import Commit
@@ -97,12 +97,12 @@ class Consumers:
         )
         self._joining += 1
 
-    def _join(self, principal: Principal, request: Subscribe) -> Consuming[Delivered]:
+    def _join(self, principal: Principal, request: Subscribe) -> Consuming[LeasedMessage]:
         for topic in request.topics:
             principal.require(_CONSUMING, topic)
         return Consuming(
             self._shard,
-            Delivered,
+            LeasedMessage,
             request.topics,
             request.group,
             mode=request.mode,
@@ -113,7 +113,7 @@ class Consumers:
             name=request.name,
         )
 
-    def _joined(self, correlation: int, request: Subscribe, consuming: Consuming[Delivered]) -> None:
+    def _joined(self, correlation: int, request: Subscribe, consuming: Consuming[LeasedMessage]) -> None:
         self._joining -= 1
         if self._connection.closed:
             consuming.close()
@@ -206,7 +206,7 @@ class Consumers:
         )
         self._listener.commits.reply_after(commit, self._connection, correlation, reply)
 
-    def _named(self, body: memoryview | bytes) -> tuple[Settle, Consuming[Delivered], Leased]:
+    def _named(self, body: memoryview | bytes) -> tuple[Settle, Consuming[LeasedMessage], Leased]:
         """A request about messages that a consumer holds, with both."""
         request = decode_settle(body)
         deliverer = self._find(request.consumer)

@@ -19,14 +19,14 @@ from penstock.protocol.frames import REPLY, Command, frame
 from penstock.server.native.pages import fitting
 from penstock.shard.dispatch.waiting import Fetched, Waiter
 from penstock.shard.operations.consuming import Consuming
-from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen
+from penstock.shard.operations.leased_messages import Leased, LeasedMessage, hold_unseen
 
 if TYPE_CHECKING:
     from penstock.delivery.leases import Lease
     from penstock.journal import Commit
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
-    from penstock.shard.dispatch.topic_delivery import TopicDelivery
+    from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 
 _log = logging.getLogger("penstock.server")
 _REPLY_BYTES = 8 << 20
@@ -68,7 +68,7 @@ class Deliverer:
         listener: NativeListener,
         connection: Connection,
         number: int,
-        consuming: Consuming[Delivered],
+        consuming: Consuming[LeasedMessage],
         autoack: bool,
     ) -> None:
         self._listener = listener
@@ -334,7 +334,7 @@ class Deliverer:
         return packed
 
     def _read_topic(
-        self, delivery: TopicDelivery, picks: list[Pick], left: int, packed: _Packed, too_many: Fetched
+        self, delivery: TopicDispatcher, picks: list[Pick], left: int, packed: _Packed, too_many: Fetched
     ) -> int:
         """Pack what was leased of one topic, as far as it fits; how many bytes are left after it."""
         kept: list[tuple[Lease, Offsets]] = []

@@ -24,7 +24,7 @@ from penstock.model.schedules import check_open_topic
 from penstock.model.units import Time, parse_time_us
 from penstock.shard.core import Core
 from penstock.shard.dispatch.alarms import Alarms
-from penstock.shard.dispatch.topic_delivery import TopicDelivery
+from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.dispatch.waiting import Fetched, Members
 from penstock.shard.reading.contents import Contents
@@ -46,11 +46,11 @@ class Dispatcher:
         self._core, self._topics = core, topics
         self.in_use = TopicsInUse(core)
         self.contents = Contents(core)
-        self.dying: deque[tuple[TopicDelivery, Group, Dying]] = deque()
+        self.dying: deque[tuple[TopicDispatcher, Group, Dying]] = deque()
         self.burying = threading.Lock()
         self.redriving = threading.Lock()
         self._attach_lock = threading.Lock()
-        self._news: set[TopicDelivery] = set()
+        self._news: set[TopicDispatcher] = set()
         self._wall_alarms = Alarms()
         self._monotonic_alarms = Alarms()
         self._commits_soon = False  # whether the timer looks after deliveries that nobody waits for
@@ -66,7 +66,7 @@ class Dispatcher:
 
     # Topics and groups.
 
-    def attach(self, topic_name: str) -> TopicDelivery:
+    def attach(self, topic_name: str) -> TopicDispatcher:
         """The delivery of a topic, made ready if this is the first use; the topic is made if it is new."""
         core = self._core
         with self._attach_lock:
@@ -79,7 +79,7 @@ class Dispatcher:
                 core.journal.wait(commit)
             indexes = [self.in_use.index(partition) for partition in topic.partitions]
             with core.lock:
-                delivery = TopicDelivery(
+                delivery = TopicDispatcher(
                     topic,
                     indexes,
                     self._log_events,
@@ -97,7 +97,7 @@ class Dispatcher:
 
     def open_group(
         self, topic_name: str, group: str, start: str | Time = "earliest", settings: GroupSettings | None = None
-    ) -> TopicDelivery:
+    ) -> TopicDispatcher:
         """The delivery of a topic with the group in use; a new group begins at `start`."""
         delivery = self.attach(topic_name)
         with self._attach_lock:
@@ -158,7 +158,7 @@ class Dispatcher:
             settings = [GroupSettings(until=end, rate=rate, archived=True) for _, end in windows]
             self._create(delivery.topic, group, [start for start, _ in windows], settings, left_out)
 
-    def _show_archive(self, delivery: TopicDelivery) -> None:
+    def _show_archive(self, delivery: TopicDispatcher) -> None:
         """Have the indexes know what is in the archive too; replays get it."""
         with self._core.lock:
             missing = [
@@ -189,7 +189,7 @@ class Dispatcher:
             ) from error
         return [max(LogReader(self._core, log).first_at(time_us), first_offset(log)) for log in logs]
 
-    def find_group(self, topic_name: str, group: str) -> TopicDelivery:
+    def find_group(self, topic_name: str, group: str) -> TopicDispatcher:
         """A group that exists, put to use."""
         with self._core.lock:
             self.settings_of(self._core.topic(topic_name), group)
@@ -336,7 +336,7 @@ class Dispatcher:
             wait_s = min(wait_s, monotonic_s - now.monotonic_s)
         return max(0.0, wait_s)
 
-    def _attend(self, delivery: TopicDelivery, now: Moment) -> None:
+    def _attend(self, delivery: TopicDispatcher, now: Moment) -> None:
         """Do what is due in one topic; whatever goes wrong there, the others are attended to."""
         try:
             delivery.tick(now)
@@ -348,7 +348,7 @@ class Dispatcher:
         finally:
             delivery.time_changed()
 
-    def _arm(self, delivery: TopicDelivery) -> None:
+    def _arm(self, delivery: TopicDispatcher) -> None:
         """Set the alarm clock for a topic, if it is to ring earlier than it was set for."""
         assert self._core.lock.held
         is_next = self._wall_alarms.set(delivery.topic.id, delivery.next_us)
@@ -380,7 +380,7 @@ class Dispatcher:
             self._commits_soon = True
             self.wake_timer()
 
-    def _bury_soon(self, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
+    def _bury_soon(self, delivery: TopicDispatcher, group: Group, dying: Dying) -> None:
         assert self._core.lock.held
         self.dying.append((delivery, group, dying))
         self.wake_timer()

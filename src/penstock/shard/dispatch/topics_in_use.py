@@ -10,7 +10,7 @@ from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Partition, Topic
 from penstock.shard.core import Core
 from penstock.shard.dispatch.active_group import ActiveGroup
-from penstock.shard.dispatch.topic_delivery import TopicDelivery
+from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 from penstock.shard.reading.indexing import Indexed, index_columns
 
 _NONE: Mapping[str, ActiveGroup] = {}
@@ -32,7 +32,7 @@ class TopicsInUse:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._deliveries: dict[int, TopicDelivery] = {}
+        self._deliveries: dict[int, TopicDispatcher] = {}
         self._indexes: dict[Log, PartitionIndex | NewColumns] = {}
         core.folding.listen(Published, self._published)
         core.folding.listen(Happened, self._happened)
@@ -40,7 +40,7 @@ class TopicsInUse:
         core.folding.listen(TopicChanged, self._configured)
         core.folding.listen(TopicDeleted, self._deleted)
 
-    def of(self, topic: Topic) -> TopicDelivery | None:
+    def of(self, topic: Topic) -> TopicDispatcher | None:
         """The delivery of a topic, if somebody consumes it."""
         return self._deliveries.get(topic.id)
 
@@ -50,15 +50,15 @@ class TopicsInUse:
         delivery = self._deliveries.get(topic.id)
         return _NONE if delivery is None else delivery.active_groups
 
-    def all(self) -> list[TopicDelivery]:
+    def all(self) -> list[TopicDispatcher]:
         """The deliveries of all topics, in the order of their use."""
         return list(self._deliveries.values())
 
-    def is_current(self, delivery: TopicDelivery) -> bool:
+    def is_current(self, delivery: TopicDispatcher) -> bool:
         """Whether a delivery is that of a topic which is there."""
         return not delivery.topic.deleting and self._deliveries.get(delivery.topic.id) is delivery
 
-    def add(self, delivery: TopicDelivery) -> None:
+    def add(self, delivery: TopicDispatcher) -> None:
         """From now on a topic is consumed; its indexes are there."""
         assert self._core.lock.held
         self._deliveries[delivery.topic.id] = delivery

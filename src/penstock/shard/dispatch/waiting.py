@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from penstock.delivery.outcomes import Pick
-    from penstock.shard.dispatch.topic_delivery import TopicDelivery
+    from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
     from penstock.shard.state_lock import StateLock
 
 
@@ -44,8 +44,8 @@ class GroupMember:
         self.max_in_flight, self.visibility_s, self.session_timeout_s = max_in_flight, visibility_s, session_timeout_s
 
 
-Members = list[tuple["TopicDelivery", GroupMember]]
-Fetched = list[tuple["TopicDelivery", list["Pick"]]]
+Members = list[tuple["TopicDispatcher", GroupMember]]
+Fetched = list[tuple["TopicDispatcher", list["Pick"]]]
 """What was leased, topic by topic."""
 
 
@@ -125,11 +125,11 @@ class Waiter:
 
     # For whoever makes something ready.
 
-    def members_in(self, topic: TopicDelivery) -> list[GroupMember]:
+    def members_in(self, topic: TopicDispatcher) -> list[GroupMember]:
         """Itself, as a member of groups of a topic."""
         return [member for delivery, member in self._consumer.members if delivery is topic]
 
-    def served(self, topic: TopicDelivery, picks: list[Pick]) -> None:
+    def served(self, topic: TopicDispatcher, picks: list[Pick]) -> None:
         """It has its messages (or, without any, must look for itself); whoever comes first serves it."""
         assert self._lock.held
         if self.done:

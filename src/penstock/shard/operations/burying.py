@@ -25,7 +25,7 @@ from penstock.shard.reading.contents import Unreadable
 from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from penstock.shard.dispatch.topic_delivery import TopicDelivery
+    from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
     from penstock.shard.shard import Shard
 
 AT_ONCE = 500
@@ -46,7 +46,7 @@ def bury(shard: Shard) -> None:
                 _bury_all(shard, delivery, group, dying)
 
 
-def _bury_all(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying) -> None:
+def _bury_all(shard: Shard, delivery: TopicDispatcher, group: Group, dying: Dying) -> None:
     left = dying.offsets
     while left:
         rest = left
@@ -70,7 +70,7 @@ def _make_room(shard: Shard) -> None:
         shard.journal.wait(commit)
 
 
-def _bury(shard: Shard, delivery: TopicDelivery, group: Group, dying: Dying) -> Offsets:
+def _bury(shard: Shard, delivery: TopicDispatcher, group: Group, dying: Dying) -> Offsets:
     """Bury the first of the dying, as many as one step takes; those. When it fails, all of them are given up."""
     topic, now_us = delivery.topic, shard.clock.wall_us()
     try:

@@ -20,10 +20,10 @@ from penstock.model.options import duration, whole
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration, Time, due_time_us, parse_duration
 from penstock.segments.window import Rows
-from penstock.shard.dispatch.topic_delivery import TopicDelivery
+from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 from penstock.shard.dispatch.waiting import Fetched, GroupMember, Members, Waiter
 from penstock.shard.operations.burying import bury
-from penstock.shard.operations.delivered import Delivered, Leased, hold_unseen, leased_of, offsets_by_lease
+from penstock.shard.operations.leased_messages import Leased, LeasedMessage, hold_unseen, leased_of, offsets_by_lease
 from penstock.shard.reading.contents import Unreadable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Act = Callable[[Group, Lease, Offsets, Outcome], None]
 
-Message = TypeVar("Message", bound=Delivered)
+Message = TypeVar("Message", bound=LeasedMessage)
 
 
 class Consuming(Generic[Message]):
@@ -66,7 +66,7 @@ class Consuming(Generic[Message]):
         visibility_s = None if visibility_timeout is None else duration(0.001)(visibility_timeout)
         session_s = duration(0.001)(session_timeout)
         self.members: Members = []
-        self._by_topic: dict[str, tuple[TopicDelivery, GroupMember]] = {}
+        self._by_topic: dict[str, tuple[TopicDispatcher, GroupMember]] = {}
         self.closed = False
         try:
             for topic in names:
@@ -117,7 +117,7 @@ class Consuming(Generic[Message]):
             found += self._messages_of(delivery, picks, owner)
         return found
 
-    def _messages_of(self, delivery: TopicDelivery, picks: list[Pick], owner: object) -> list[Message]:
+    def _messages_of(self, delivery: TopicDispatcher, picks: list[Pick], owner: object) -> list[Message]:
         """What one lease took from several lanes is read once, and then put in the order of the picks."""
         whole: dict[Lease, Offsets] = {}
         for pick in picks:
@@ -138,7 +138,7 @@ class Consuming(Generic[Message]):
                 found += [message for message in messages if message.offset in pick.offsets]
         return found
 
-    def _read(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Message]:
+    def _read(self, delivery: TopicDispatcher, lease: Lease, wanted: Offsets) -> list[Message]:
         """The messages at these offsets; those that cannot be read fail."""
         found: list[Message] = []
         for offsets, timestamps_us, batch in self.rows(delivery, lease, wanted):
@@ -161,7 +161,7 @@ class Consuming(Generic[Message]):
             )
         return found
 
-    def rows(self, delivery: TopicDelivery, lease: Lease, wanted: Offsets) -> list[Rows]:
+    def rows(self, delivery: TopicDispatcher, lease: Lease, wanted: Offsets) -> list[Rows]:
         """The content at these offsets as columns; what cannot be read fails."""
         unreadable: Unreadable = []
         log = delivery.topic.partitions[lease.partition].messages
@@ -170,7 +170,7 @@ class Consuming(Generic[Message]):
             self._fail_unreadable(delivery, lease, lost, f"it cannot be read: {error}")
         return found
 
-    def _fail_unreadable(self, delivery: TopicDelivery, lease: Lease, offsets: Offsets, reason: str) -> None:
+    def _fail_unreadable(self, delivery: TopicDispatcher, lease: Lease, offsets: Offsets, reason: str) -> None:
         now = self._dispatcher.now()
         self.settle_leases(
             delivery,
@@ -303,7 +303,7 @@ class Consuming(Generic[Message]):
             for delivery, member in self.members:
                 delivery.heartbeat(member, self._dispatcher.now())
 
-    def ack_one(self, message: Delivered) -> tuple[Commit | None, LeaseLost | None]:
+    def ack_one(self, message: LeasedMessage) -> tuple[Commit | None, LeaseLost | None]:
         """It is done: as `ack`, with nothing made that one message does not need."""
         known = self._by_topic.get(message.topic)
         with self._shard.lock:
@@ -338,7 +338,7 @@ class Consuming(Generic[Message]):
         return commit, LeaseLost.of(lost, leased.count) if lost else None
 
     def settle_leases(
-        self, delivery: TopicDelivery, member: GroupMember, leases: list[tuple[Lease, Offsets]], act: Act
+        self, delivery: TopicDispatcher, member: GroupMember, leases: list[tuple[Lease, Offsets]], act: Act
     ) -> list[tuple[int, Offsets]]:
         """Do something to leased messages of a topic; those that are not leased by this consumer."""
         with self._shard.lock:

@@ -21,7 +21,7 @@ from penstock.shard.reading.log_reader import LogReader
 
 if TYPE_CHECKING:
     from penstock.delivery.index import PartitionIndex
-    from penstock.shard.dispatch.topic_delivery import TopicDelivery
+    from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
     from penstock.shard.shard import Shard
 
 _AT_ONCE = 10_000
@@ -53,7 +53,7 @@ def list_delayed(shard: Shard, topic_name: str, limit: int | None = None, skip: 
     return (DelayedMessage(MessageId(name, number, offset), due_us) for due_us, number, offset in found[skip:])
 
 
-def _behind(delivery: TopicDelivery, last: _Place) -> Iterator[_Place]:
+def _behind(delivery: TopicDispatcher, last: _Place) -> Iterator[_Place]:
     """What falls due behind a message of the list."""
 
     def places(number: int, index: PartitionIndex) -> Iterator[_Place]:
@@ -115,7 +115,7 @@ def reschedule_delayed(
     return to_datetime(new_us)
 
 
-def _find(shard: Shard, identity: MessageId) -> tuple[TopicDelivery, StoredMessage]:
+def _find(shard: Shard, identity: MessageId) -> tuple[TopicDispatcher, StoredMessage]:
     with shard.lock:
         topic = shard.topic(identity.topic)
         if identity.partition >= len(topic.partitions):
@@ -128,7 +128,7 @@ def _find(shard: Shard, identity: MessageId) -> tuple[TopicDelivery, StoredMessa
     return shard.dispatcher.attach(identity.topic), message
 
 
-def _hold(shard: Shard, delivery: TopicDelivery, message: StoredMessage) -> int | None:
+def _hold(shard: Shard, delivery: TopicDispatcher, message: StoredMessage) -> int | None:
     """Keep the message from falling due; when it would have, or None if it is not delayed."""
     shard.journal.check_writable(0)
     delivery.tick(shard.dispatcher.now())
@@ -137,6 +137,6 @@ def _hold(shard: Shard, delivery: TopicDelivery, message: StoredMessage) -> int 
     return _due_us(delivery, message)
 
 
-def _due_us(delivery: TopicDelivery, message: StoredMessage) -> int:
+def _due_us(delivery: TopicDispatcher, message: StoredMessage) -> int:
     moved = delivery.topic.partitions[message.partition].delivery_state().moved
     return moved.get(message.offset, message.deliver_at_us or 0)

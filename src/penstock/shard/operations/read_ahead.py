@@ -8,7 +8,7 @@ from typing import Generic
 from penstock.delivery.offsets import Offsets
 from penstock.model.clock import ShardClock
 from penstock.shard.operations.consuming import Consuming, Message
-from penstock.shard.operations.delivered import Leased
+from penstock.shard.operations.leased_messages import Leased
 
 _PREFETCH = 100
 LOOP_WAIT_S = 0.5

@@ -16,7 +16,7 @@ _FIRST = (1, 0)
 _lease, _offset = attrgetter("lease"), attrgetter("offset")
 
 
-class Delivered(StoredMessage, frozen=True, gc=False, kw_only=False):
+class LeasedMessage(StoredMessage, frozen=True, gc=False, kw_only=False):
     """A message in the hands of a consumer."""
 
     lease: Lease = NO_LEASE
@@ -54,7 +54,7 @@ def hold_unseen(lease: Lease, offsets: Offsets) -> None:
     lease.unseen = offsets if lease.unseen is None else lease.unseen | offsets
 
 
-def leased_of(messages: Iterable[Delivered] | Leased) -> Leased:
+def leased_of(messages: Iterable[LeasedMessage] | Leased) -> Leased:
     """Messages that were received, by topic and lease."""
     if isinstance(messages, Leased):
         return messages
@@ -66,25 +66,25 @@ def leased_of(messages: Iterable[Delivered] | Leased) -> Leased:
     return leased
 
 
-def offsets_by_lease(messages: Sequence[Delivered]) -> Iterator[tuple[Lease, Offsets]]:
+def offsets_by_lease(messages: Sequence[LeasedMessage]) -> Iterator[tuple[Lease, Offsets]]:
     """Where the messages of each lease lie."""
     return ((lease, Offsets(map(_offset, some))) for lease, some in _by_lease(messages))
 
 
-def _by_lease(messages: Sequence[Delivered]) -> Iterable[tuple[Lease, Sequence[Delivered]]]:
+def _by_lease(messages: Sequence[LeasedMessage]) -> Iterable[tuple[Lease, Sequence[LeasedMessage]]]:
     try:
         leases = set(map(_lease, messages))
     except AttributeError as error:
         raise InvalidArgument("only messages that were received can be settled") from error
     if len(leases) == 1:
         return [(leases.pop(), messages)]
-    found: dict[Lease, list[Delivered]] = {}
+    found: dict[Lease, list[LeasedMessage]] = {}
     for message in messages:
         found.setdefault(message.lease, []).append(message)
     return found.items()
 
 
-def _listed(messages: Iterable[Delivered]) -> list[Delivered]:
+def _listed(messages: Iterable[LeasedMessage]) -> list[LeasedMessage]:
     try:
         return list(messages)
     except TypeError as error:

@@ -38,7 +38,7 @@ _GONE = (EventKind.REMOVED, EventKind.ARCHIVED)
 _WITHDRAWN = (EventKind.CANCELLED, EventKind.PURGED, EventKind.REDRIVEN)
 
 
-class TopicDelivery:
+class TopicDispatcher:
     """Everything volatile about the delivery of one topic."""
 
     def __init__(
@@ -46,9 +46,9 @@ class TopicDelivery:
         topic: Topic,
         indexes: list[PartitionIndex],
         log: Callable[[Topic, Iterable[Logged]], object],
-        bury: Callable[[TopicDelivery, Group, Dying], None],
-        arm: Callable[[TopicDelivery], None],
-        changed: Callable[[TopicDelivery], None],
+        bury: Callable[[TopicDispatcher, Group, Dying], None],
+        arm: Callable[[TopicDispatcher], None],
+        changed: Callable[[TopicDispatcher], None],
         book: LeaseBook,
         contents: Contents,
     ) -> None:
