@@ -156,7 +156,7 @@ def test_Q4_R1_a_lease_that_ended_is_kept_as_a_few_numbers_once_its_acks_are_on_
     known = leases.find(pick.lease.id)
     assert known is not None
     assert known is not pick.lease
-    assert (known.consumer, known.partition, list(known.settled or ()), list(known.messages)) == ("ann", 0, [0, 2], [])
+    assert (known.consumer, known.partition, list(known.acked or ()), list(known.messages)) == ("ann", 0, [0, 2], [])
     assert topic.ack(known, [0, 1, 2, 3]) == [1, 3]
     assert (topic.log, len(topic.book), len(leases._ended)) == ([], 1, 0)
 
@@ -220,7 +220,7 @@ def test_R1_what_has_gaps_counts_by_its_size(monkeypatch: pytest.MonkeyPatch) ->
     assert 1 <= len(book) < 50
     found = book.find(999)
     assert found is not None
-    assert found.settled_offsets() == Offsets(range(0, 2000, 2))
+    assert found.acked_offsets() == Offsets(range(0, 2000, 2))
 
 
 def test_what_nobody_had_seen_when_a_lease_ended_is_kept(topic: PureTopic) -> None:

@@ -53,7 +53,7 @@ class Claims:
         self._retries: Timers | None = None
         self._waiting = Offsets()
         self._keys = KeyOrder(self.index) if self.index.by_key else None
-        self.held = 0  # leased, or settled and not committed yet
+        self.held = 0  # leased, or finished and not committed yet
         self.lapsing = self.index.lapsed & self.progress.pending(self.end())
         for offset, due_us in sorted(self.progress.waiting.items(), key=lambda item: -item[1]):
             if offset not in self.lapsing:

@@ -174,11 +174,11 @@ class Group:
         if held:
             outcome.events.append((lease.partition, self._event(EventKind.ACKED, held, now.wall_us, lease.consumer)))
         if len(held) < len(offsets):
-            again = lease.settled & offsets if lease.settled is not None else held
+            again = lease.acked & offsets if lease.acked is not None else held
             outcome.refused |= offsets - held - again
 
     def ack_one(self, now: Moment, lease: Lease, offset: int) -> Event | None:
-        """As `ack` for one message; None if it was acked before or is not held: `lease.settled` tells which."""
+        """As `ack` for one message; None if it was acked before or is not held: `lease.acked` tells which."""
         if not self.leases.take_one(lease, offset):
             return None
         return Event(EventKind.ACKED, now.wall_us, offset, 1, self.name, lease.consumer)
@@ -336,7 +336,7 @@ class Group:
         retried = event.kind in (EventKind.FAILED, EventKind.EXPIRED) and event.due_us
         if event.kind in _ENDS_A_LEASE or retried:
             if event.kind == EventKind.ACKED:
-                self.leases.unsettle(partition, offsets_of(event))
+                self.leases.unack(partition, offsets_of(event))
             self.give_up(partition, offsets_of(event))
         elif event.kind == EventKind.SOUGHT:
             self._moved(partition)
@@ -349,7 +349,7 @@ class Group:
         self._awake.add(partition)
 
     def give_up(self, partition: int, offsets: Offsets) -> None:
-        """What was to be settled could not be: it is ready again."""
+        """What was to be finished could not be: it is ready again."""
         claims = self.claims[partition]
         claims.held = max(0, claims.held - len(offsets))  # a move that was refused with them has let go of all
         claims.give_back(offsets)

@@ -30,7 +30,7 @@ class EndedLease(NamedTuple):
     unseen: bytes | None
     """What nobody had seen when it ended."""
 
-    def settled_offsets(self) -> Offsets:
+    def acked_offsets(self) -> Offsets:
         """What was acked under it."""
         return from_range(self.first, self.end) if self.others is None else Offsets.deserialize(self.others)
 
@@ -70,15 +70,15 @@ class LeaseBook:
         group: int,
         partition: int,
         consumer: str,
-        settled: Offsets | None,
+        acked: Offsets | None,
         unseen: Offsets | None = None,
     ) -> None:
         """A lease ended, with this acked, all of which is on disk, and this not seen by anybody."""
         first = end = 0
         others: bytes | None = None
-        if settled:
-            first, end = settled.min(), settled.max() + 1
-            others = None if end - first == len(settled) else settled.serialize()
+        if acked:
+            first, end = acked.min(), acked.max() + 1
+            others = None if end - first == len(acked) else acked.serialize()
         waiting = unseen.serialize() if unseen else None
         self._young[lease_id] = EndedLease(group, partition, consumer, first, end, others, waiting)
         self._young_bytes += _ENTRY_BYTES + len(others or b"") + len(waiting or b"")

@@ -14,6 +14,7 @@ class Lease:
     """What one fetch took from one partition: it ends message by message, or when its time is over."""
 
     __slots__ = (
+        "acked",
         "again",
         "consumer",
         "deadline_s",
@@ -23,7 +24,6 @@ class Lease:
         "messages",
         "owner",
         "partition",
-        "settled",
         "unseen",
         "visibility_s",
     )
@@ -39,7 +39,7 @@ class Lease:
         self.owner: object = None  # whoever handles the messages; nothing here asks
         self.again: dict[int, tuple[int, int]] = {}  # deliveries and failures of what was delivered before
         self.unseen: Offsets | None = None  # held ready, and not handed to anybody yet
-        self.settled: Offsets | None = None  # acked under this lease
+        self.acked: Offsets | None = None  # acked under this lease
         self.extended: dict[int, float] | None = None  # deadlines of single messages, where they differ
 
     def deadline_of(self, offset: int) -> float:
@@ -72,7 +72,7 @@ class Leases:
         lease = self._by_id.get(lease_id) or self._ended.get(lease_id)
         if lease is None and (known := self._book.find(lease_id)) is not None and known.group == self._number:
             lease = self._past(lease_id, known.partition, known.consumer)
-            lease.settled, lease.unseen = known.settled_offsets(), known.unseen_offsets()
+            lease.acked, lease.unseen = known.acked_offsets(), known.unseen_offsets()
         return lease
 
     def forgotten(self, lease_id: int, partition: int, consumer: str, offsets: Offsets, done: Offsets) -> Lease | None:
@@ -80,7 +80,7 @@ class Leases:
         if not self._book.may_be_forgotten(lease_id):
             return None
         lease = self._past(lease_id, partition, consumer)
-        lease.settled, lease.unseen = done, offsets
+        lease.acked, lease.unseen = done, offsets
         return lease
 
     def _past(self, lease_id: int, partition: int, consumer: str) -> Lease:
@@ -99,7 +99,7 @@ class Leases:
             return held
         lease.messages -= held
         if acked:
-            lease.settled = held if lease.settled is None else lease.settled | held
+            lease.acked = held if lease.acked is None else lease.acked | held
         self._count_off(lease, len(held))
         return held
 
@@ -108,9 +108,9 @@ class Leases:
         if offset not in lease.messages:
             return False
         lease.messages.discard(offset)
-        if lease.settled is None:
-            lease.settled = Offsets()
-        lease.settled.add(offset)
+        if lease.acked is None:
+            lease.acked = Offsets()
+        lease.acked.add(offset)
         self._count_off(lease, 1)
         return True
 
@@ -128,7 +128,7 @@ class Leases:
         """Keep but a note of leases that ended, in turn, once all that was acked under them is on disk and done."""
         while self._ended:
             lease = next(iter(self._ended.values()))
-            if lease.settled and not is_done(lease.partition, lease.settled):
+            if lease.acked and not is_done(lease.partition, lease.acked):
                 return
             self._note(lease)
 
@@ -139,13 +139,13 @@ class Leases:
 
     def _note(self, lease: Lease) -> None:
         del self._ended[lease.id]
-        self._book.end(lease.id, self._number, lease.partition, lease.consumer, lease.settled, lease.unseen)
+        self._book.end(lease.id, self._number, lease.partition, lease.consumer, lease.acked, lease.unseen)
 
-    def unsettle(self, partition: int, offsets: Offsets) -> None:
+    def unack(self, partition: int, offsets: Offsets) -> None:
         """They were not acked after all: their ack could not be written."""
         for lease in (*self._by_id.values(), *self._ended.values()):
-            if lease.settled is not None and lease.partition == partition:
-                lease.settled = lease.settled - offsets
+            if lease.acked is not None and lease.partition == partition:
+                lease.acked = lease.acked - offsets
 
     def extend(self, lease: Lease, offsets: Offsets, deadline_s: float) -> Offsets:
         """Move deadlines, forward only; which messages it still holds."""

@@ -305,7 +305,7 @@ class Dispatcher:
         return found
 
     def check_open(self) -> None:
-        """Raise if nothing can be delivered or settled."""
+        """Raise if nothing can be delivered or finished."""
         if self._core.closed:
             raise BrokerClosed("the broker is closed")
         self._core.journal.check_alive()

@@ -179,14 +179,14 @@ class TopicDispatcher:
         if active.assignment is not None:
             self.heartbeat(member, now)
             self._revoke(active)
-        return event is not None or (lease.settled is not None and offset in lease.settled)
+        return event is not None or (lease.acked is not None and offset in lease.acked)
 
     def find_lease(self, member: GroupMember, lease_id: int, partition: int, offsets: Offsets) -> Lease | None:
         """A lease of a consumer's group by its id, as far as it concerns these offsets."""
         active = self.active_groups.get(member.group)
         return None if active is None else active.group.find_lease(lease_id, partition, member.consumer, offsets)
 
-    def settle(
+    def finish(
         self,
         member: GroupMember,
         leases: Iterable[tuple[Lease, Offsets]],

@@ -110,7 +110,7 @@ class Consuming(Generic[Message]):
     def messages(self, fetched: Fetched, owner: object = None) -> list[Message]:
         """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest.
 
-        `owner` is the face of the consumer, through which they are settled.
+        `owner` is the face of the consumer, through which they are finished.
         """
         found: list[Message] = []
         for delivery, picks in fetched:
@@ -172,7 +172,7 @@ class Consuming(Generic[Message]):
 
     def _fail_unreadable(self, delivery: TopicDispatcher, lease: Lease, offsets: Offsets, reason: str) -> None:
         now = self._dispatcher.now()
-        self.settle_leases(
+        self.finish_leases(
             delivery,
             self._by_topic[delivery.topic.name][1],
             [(lease, offsets)],
@@ -186,7 +186,7 @@ class Consuming(Generic[Message]):
         now = self._dispatcher.now()
         for delivery, picks in found:
             with contextlib.suppress(PenstockError):  # they are not held any more
-                self.settle_leases(
+                self.finish_leases(
                     delivery,
                     self._by_topic[delivery.topic.name][1],
                     [(pick.lease, pick.offsets) for pick in picks],
@@ -221,19 +221,19 @@ class Consuming(Generic[Message]):
     def ack(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
         """They are done."""
         now = self._dispatcher.now()
-        return self._settle(messages, lambda group, lease, offsets, outcome: group.ack(now, lease, offsets, outcome))
+        return self._finish(messages, lambda group, lease, offsets, outcome: group.ack(now, lease, offsets, outcome))
 
     def extend(self, messages: Iterable[Message] | Leased, seconds: Duration) -> tuple[Commit | None, LeaseLost | None]:
         """They are needed for longer."""
         now, wanted_s = self._dispatcher.now(), parse_duration(seconds)
-        return self._settle(
+        return self._finish(
             messages, lambda group, lease, offsets, outcome: group.extend(now, lease, offsets, wanted_s, outcome)
         )
 
     def release(self, messages: Iterable[Message] | Leased) -> tuple[Commit | None, LeaseLost | None]:
         """They are given back."""
         now = self._dispatcher.now()
-        return self._settle(
+        return self._finish(
             messages, lambda group, lease, offsets, outcome: group.release(now, lease, offsets, outcome)
         )
 
@@ -244,7 +244,7 @@ class Consuming(Generic[Message]):
         now = self._dispatcher.now()
         delay_s = None if delay is None else (due_time_us(delay, None, now.wall_us) - now.wall_us) / 1_000_000
         text = _check_reason(reason)
-        return self._settle(
+        return self._finish(
             messages,
             lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, text, delay_s, outcome),
             buries=True,
@@ -257,7 +257,7 @@ class Consuming(Generic[Message]):
         for topic in leased.by_topic:
             if topic in self._by_topic:
                 self._by_topic[topic][0].check_dead_letters_allowed()
-        return self._settle(
+        return self._finish(
             leased, lambda group, lease, offsets, outcome: group.kill(lease, offsets, text, outcome), buries=True
         )
 
@@ -314,7 +314,7 @@ class Consuming(Generic[Message]):
             commit = self._shard.journal.latest_commit()
         return commit, None if acked else LeaseLost.of([message.id], 1)
 
-    def _settle(
+    def _finish(
         self, messages: Iterable[Message] | Leased, act: Act, buries: bool = False
     ) -> tuple[Commit | None, LeaseLost | None]:
         leased = leased_of(messages)
@@ -326,7 +326,7 @@ class Consuming(Generic[Message]):
                 if known is None:
                     refused = [(lease.partition, offsets) for lease, offsets in leases]
                 else:
-                    refused = known[0].settle(known[1], leases, self._dispatcher.now(), act)
+                    refused = known[0].finish(known[1], leases, self._dispatcher.now(), act)
                 lost += [MessageId(topic, partition, offset) for partition, offsets in refused for offset in offsets]
             commit = self._shard.journal.latest_commit()  # of these, and not of what others gather after them
         if buries and self._dispatcher.dying:
@@ -337,13 +337,13 @@ class Consuming(Generic[Message]):
                 commit = self._shard.journal.latest_commit()
         return commit, LeaseLost.of(lost, leased.count) if lost else None
 
-    def settle_leases(
+    def finish_leases(
         self, delivery: TopicDispatcher, member: GroupMember, leases: list[tuple[Lease, Offsets]], act: Act
     ) -> list[tuple[int, Offsets]]:
         """Do something to leased messages of a topic; those that are not leased by this consumer."""
         with self._shard.lock:
             self._dispatcher.check_open()
-            return delivery.settle(member, leases, self._dispatcher.now(), act)
+            return delivery.finish(member, leases, self._dispatcher.now(), act)
 
     @property
     def is_void(self) -> bool:
