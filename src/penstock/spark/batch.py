@@ -13,7 +13,7 @@ from penstock.spark.finding import origin_of
 from penstock.spark.listed import listed_rows
 from penstock.spark.options import ReadOptions
 from penstock.spark.planning import Plan, slices
-from penstock.spark.slices import Access, Slice, access_of, read_span
+from penstock.spark.slices import Slice, read_span
 from penstock.spark.tables import Shaper
 
 
@@ -24,7 +24,6 @@ class LogReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._wanted = Wanted()
-        self._access = access_of(options)
         # Spark keeps what was planned for the filters of one query, and reads just that for other queries (or other
         # branches of the same one) on the same DataFrame or view: rows would be missing. So it has to be asked for.
         if options.push_filters:
@@ -44,7 +43,7 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
-        return read_slice(self._access, partition, self._schema, self._wanted)
+        return read_slice(self._options, partition, self._schema, self._wanted)
 
 
 class _Pushing:
@@ -58,11 +57,11 @@ class _Pushing:
         return self._push(filters)
 
 
-def read_slice(access: Access, part: Slice, schema: StructType, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def read_slice(options: ReadOptions, part: Slice, schema: StructType, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """What a task hands to Spark."""
     shaper = Shaper(schema)
     for span in part.spans:
-        for batch in read_span(access, span, shaper.stored, wanted):
+        for batch in read_span(options, span, shaper.stored, wanted):
             yield shaper.shape(batch, span.topic, span.partition)
 
 

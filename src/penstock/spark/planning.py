@@ -27,7 +27,7 @@ class Plan:
     """The logs of a read, as they are at one instant."""
 
     def __init__(self, origin: Origin, options: ReadOptions, *, segments: bool = True) -> None:
-        self._origin, self._options = origin, options
+        self._origin, self.options = origin, options
         self.logs: dict[str, dict[int, LogLayout]] = {}
         for topic in chosen_topics(origin, options):
             try:
@@ -45,7 +45,7 @@ class Plan:
 
     def first(self, log: LogLayout) -> int:
         """The lowest place that this read can see."""
-        lowest = [segment.base for segment in log.segments] if self._options.include_deleted else []
+        lowest = [segment.base for segment in log.segments] if self.options.include_deleted else []
         return min([log.first, *lowest])
 
     def ends(self) -> Offsets:
@@ -65,7 +65,7 @@ class Plan:
 
     def _place(self, position: Position, name: str, topic: str, log: LogLayout) -> int:
         if position.time_us is not None:
-            found = self._origin.offset_at(topic, log.partition, position.time_us, self._options.include_deleted)
+            found = self._origin.offset_at(topic, log.partition, position.time_us, self.options.include_deleted)
             return min(found, log.end)  # what came after the plan was made is not in it
         asked = position.of(topic, log.partition)
         if asked == EARLIEST:
@@ -78,7 +78,7 @@ class Plan:
 
     def spans(self, start: Offsets, end: Offsets, wanted: Wanted) -> Iterator[Span]:
         """The parts of the logs between two positions, each with where it lies; what is gone is told, or left out."""
-        options, lost = self._options, []
+        options, lost = self.options, []
         for topic, ends in end.items():
             for number, stop in ends.items():
                 log = self.logs[topic][number]
@@ -101,11 +101,11 @@ class Plan:
         segments = tuple(
             segment
             for segment in log.segments
-            if segment.end > start and segment.base < end and (self._options.include_deleted or not segment.archived)
+            if segment.end > start and segment.base < end and (self.options.include_deleted or not segment.archived)
         )
         blocks = None
         if end > log.settled_end:
-            found = self._origin.blocks(topic, self._options.table, log.partition, max(start, log.settled_end), end)
+            found = self._origin.blocks(topic, self.options.table, log.partition, max(start, log.settled_end), end)
             blocks = None if found is None else tuple(found)
         return Span(topic, log.partition, start, end, segments, blocks)
 
@@ -147,16 +147,8 @@ def _rows_of(span: Span) -> int:
 
 def _cut(span: Span, rows: int) -> Iterator[Span]:
     parts = max(1, math.ceil(span.count / rows))
-    for part in range(parts):
-        start, end = (span.start + span.count * place // parts for place in (part, part + 1))
-        yield Span(
-            span.topic,
-            span.partition,
-            start,
-            end,
-            tuple(segment for segment in span.segments if segment.end > start and segment.base < end),
-            None if span.blocks is None else tuple(b for b in span.blocks if b.end > start and b.base < end),
-        )
+    for number in range(parts):
+        yield span.part(*(span.start + span.count * place // parts for place in (number, number + 1)))
 
 
 def to_json(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

@@ -18,7 +18,7 @@ from penstock.segments.window import Window
 from penstock.spark.connecting import connected
 from penstock.spark.errors import DataLoss
 from penstock.spark.filters import Wanted
-from penstock.spark.options import ReadOptions, Secrets
+from penstock.spark.options import ReadOptions
 from penstock.spark.origins import open_segment
 from penstock.storage.read_only import ReadOnlyStorage
 from penstock.views.snapshot import read_blocks
@@ -41,6 +41,12 @@ class Span:
         """How many messages or events it should have."""
         return self.end - self.start
 
+    def part(self, start: int, end: int) -> Span:
+        """The places from `start` to before `end`, with the segments and blocks that hold any of them."""
+        segments = tuple(segment for segment in self.segments if segment.end > start and segment.base < end)
+        blocks = self.blocks and tuple(block for block in self.blocks if block.end > start and block.base < end)
+        return Span(self.topic, self.partition, start, end, segments, blocks)
+
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} from {self.start} to {self.end - 1}"
 
@@ -53,30 +59,6 @@ class Slice(InputPartition):
         self.spans = spans
 
 
-@dataclass(frozen=True)
-class Access:
-    """How the tasks get at the data."""
-
-    table: str
-    servers: str | None
-    secrets: Secrets
-    directory: str | None
-    include_deleted: bool
-    fail_on_data_loss: bool
-
-
-def access_of(options: ReadOptions) -> Access:
-    """What the options say of it."""
-    return Access(
-        options.table,
-        options.servers,
-        options.secrets,
-        options.path,
-        options.include_deleted,
-        options.fail_on_data_loss,
-    )
-
-
 class _Gone:
     """Counts what should be there and is not."""
 
@@ -84,40 +66,42 @@ class _Gone:
         self.count = 0
 
 
-def read_span(access: Access, span: Span, columns: list[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def read_span(options: ReadOptions, span: Span, columns: list[str], wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The rows of a span that may be wanted, with the columns of a segment; what is missing is no surprise for long."""
     gone = _Gone()
-    for batch in _pieces(access, span, columns, wanted, gone):
+    for batch in _pieces(options, span, columns, wanted, gone):
         kept = wanted.filter(batch)
         if len(kept):
             yield kept
-    if gone.count > 0 and access.fail_on_data_loss:
+    if gone.count > 0 and options.fail_on_data_loss:
         raise DataLoss(
-            f"{gone.count} of the {span.count} {access.table} of {span} are gone: retention removed them (while the "
+            f"{gone.count} of the {span.count} {options.table} of {span} are gone: retention removed them (while the "
             "query ran, or earlier from the midst of others), or a repair left a gap. Set failOnDataLoss to false to "
             "read what is left"
-            + ("" if access.include_deleted else ", or includeDeleted to true if the topic has an archive")
+            + ("" if options.include_deleted else ", or includeDeleted to true if the topic has an archive")
         )
 
 
-def _pieces(access: Access, span: Span, columns: list[str], wanted: Wanted, gone: _Gone) -> Iterator[pa.RecordBatch]:
+def _pieces(
+    options: ReadOptions, span: Span, columns: list[str], wanted: Wanted, gone: _Gone
+) -> Iterator[pa.RecordBatch]:
     at = span.start
     for segment in span.segments:
         start, end = max(at, segment.base), min(span.end, segment.end)
         if start >= end:
             continue
         if at < start:  # a part that is in no segment
-            yield from _elsewhere(access, span, at, start, columns, gone)
+            yield from _elsewhere(options, span, at, start, columns, gone)
         window = Window(start, end, wanted.from_us, wanted.to_us)
         if not window.meets(segment.base, segment.end - 1, segment.first_us, segment.last_us):
             gone.count += _hole(segment, start, end)
-        elif (reader := _opened(access, segment)) is None:
-            yield from _elsewhere(access, span, start, end, columns, gone)
+        elif (reader := _opened(options, segment)) is None:
+            yield from _elsewhere(options, span, start, end, columns, gone)
         else:
             yield from _segment(reader, segment, window, columns, gone)
         at = end
     if at < span.end:
-        yield from _elsewhere(access, span, at, span.end, columns, gone)
+        yield from _elsewhere(options, span, at, span.end, columns, gone)
 
 
 def _hole(segment: SegmentPlace, start: int, end: int) -> int:
@@ -126,17 +110,17 @@ def _hole(segment: SegmentPlace, start: int, end: int) -> int:
     return segment.end - segment.base - segment.rows if whole else 0
 
 
-def _opened(access: Access, segment: SegmentPlace) -> SegmentReader | None:
+def _opened(options: ReadOptions, segment: SegmentPlace) -> SegmentReader | None:
     """The file of a segment; None where this process cannot read it, or where another one lies in its place.
 
     Then there is the server to ask, and it tells if the segment is damaged indeed.
     """
     try:
-        return open_segment(segment, access.table)
+        return open_segment(segment, options.table)
     except FileNotFoundError:
         return None
     except (OSError, CorruptData):
-        if access.servers is None:
+        if options.servers is None:
             raise
         return None
 
@@ -156,15 +140,15 @@ def _segment(
 
 
 def _elsewhere(
-    access: Access, span: Span, start: int, end: int, columns: list[str], gone: _Gone
+    options: ReadOptions, span: Span, start: int, end: int, columns: list[str], gone: _Gone
 ) -> Iterator[pa.RecordBatch]:
     """What is in no file that this process can read as a segment."""
     batches: Iterator[pa.RecordBatch] = iter(())
-    if access.servers is not None:
-        batches = _from_server(access, span, start, end)
-    elif span.blocks is not None and access.directory is not None:
+    if options.servers is not None:
+        batches = _from_server(options, span, start, end)
+    elif span.blocks is not None and options.path is not None:
         blocks = [block for block in span.blocks if block.base < end and block.end > start]
-        batches = read_blocks(ReadOnlyStorage(access.directory), blocks, access.table, span.partition, start, end)
+        batches = read_blocks(ReadOnlyStorage(options.path), blocks, options.table, span.partition, start, end)
     rows = 0
     for batch in batches:
         rows += len(batch)
@@ -172,11 +156,13 @@ def _elsewhere(
     gone.count += end - start - rows
 
 
-def _from_server(access: Access, span: Span, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    assert access.servers is not None
-    client = connected(access.servers, access.secrets, patient=True)
-    form = "arrow" if access.table == "messages" else "events"
-    request = Read(span.topic, span.partition, offset=start, end=end, include_deleted=access.include_deleted, form=form)
+def _from_server(options: ReadOptions, span: Span, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    assert options.servers is not None
+    client = connected(options.servers, options.secrets, patient=True)
+    form = "arrow" if options.table == "messages" else "events"
+    request = Read(
+        span.topic, span.partition, offset=start, end=end, include_deleted=options.include_deleted, form=form
+    )
     for page in client.pages(request, span.partition):
         if page.arrow is not None:
             yield from pa.ipc.open_stream(page.arrow)

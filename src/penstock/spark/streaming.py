@@ -27,7 +27,7 @@ from penstock.spark.finding import origin_of
 from penstock.spark.options import Offsets, ReadOptions
 from penstock.spark.origins import Origin
 from penstock.spark.planning import Plan, from_json, slices, to_json
-from penstock.spark.slices import Slice, access_of
+from penstock.spark.slices import Slice
 
 _log = logging.getLogger("penstock.spark")
 
@@ -50,7 +50,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: Offsets | None = None
         self._latest: Offsets | None = None
         self._noted: Offsets = {}
-        self._access = access_of(options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_origin": None}  # connections stay where they are
@@ -113,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Slice)
-        return read_slice(self._access, partition, self._schema, Wanted())
+        return read_slice(self._options, partition, self._schema, Wanted())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything that it says is known from `latestOffset`, earlier and also behind the last batch."""

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from penstock.spark.files.encoding import Form, columns_of, writer_of
 from penstock.spark.files.whole import written_whole
 from penstock.spark.filters import Wanted
-from penstock.spark.slices import Access, Span, read_span
+from penstock.spark.options import ReadOptions
+from penstock.spark.slices import Span, read_span
 
 _LOOK_BYTES = 4 << 20
 
@@ -42,7 +43,7 @@ class Chunk:
     """The offsets that are wanted; None for all."""
 
 
-def write_chunk(access: Access, form: Form, chunk: Chunk) -> Written:
+def write_chunk(options: ReadOptions, form: Form, chunk: Chunk) -> Written:
     """Write a file; it is there when it is complete."""
     path = Path(chunk.path)
     if chunk.chosen is not None and not len(chunk.chosen):
@@ -52,7 +53,7 @@ def write_chunk(access: Access, form: Form, chunk: Chunk) -> Written:
     with written_whole(path) as file:
         counted = _Counted(file)
         writer = writer_of(form, counted)  # type: ignore[arg-type]
-        for batch in _batches(access, form, chunk):
+        for batch in _batches(options, form, chunk):
             messages += len(batch)
             writer.write(columns_of(batch, form, chunk.topic, chunk.partition))
         writer.close()
@@ -74,13 +75,13 @@ def is_right(work: tuple[str, Written]) -> bool:
     return (size, checksum) == (written.bytes, written.crc32c)
 
 
-def _batches(access: Access, form: Form, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _batches(options: ReadOptions, form: Form, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     wanted = None
     if chunk.chosen is not None:
         places = pa.array(range(chunk.start, chunk.end), pa.int64())
         wanted = pc.is_in(places, value_set=chunk.chosen)
     for span in chunk.spans:
-        for batch in read_span(access, span, form.read, Wanted()):
+        for batch in read_span(options, span, form.read, Wanted()):
             kept = batch
             if wanted is not None:
                 kept = batch.filter(wanted.take(pc.subtract(batch.column("offset"), chunk.start)))

@@ -141,7 +141,7 @@ class _Archiving:
             self._count(log, 0)
         total = sum(log.count for log in plan.logs)
         self._progress.step(f"copying {plan.topic}", total)
-        copying = Copying(plan.access, self._limits)
+        copying = Copying(plan.options, self._limits)
         work = iter(bundles((piece for log in plan.logs for piece in log.pieces(self._limits)), _TASK_ROWS))
         at_once = max(_TASKS_AT_ONCE, 4 * self._spark.sparkContext.defaultParallelism)
         gaps = plan.gaps

@@ -32,7 +32,6 @@ from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.jobs.repeatable import check_repeatable
 from penstock.spark.options import read_options
 from penstock.spark.planning import Plan
-from penstock.spark.slices import access_of
 from penstock.spark.spreading import spread
 from penstock.spark.tables import schema_of
 
@@ -182,7 +181,7 @@ class _Export:
             )
             for name, part in files.items()
         ]
-        done = spread(self._spark, chunks, partial(write_chunk, access_of(checked), self._form))
+        done = spread(self._spark, chunks, partial(write_chunk, checked, self._form))
         self._manifest.files.update(zip(files, done, strict=True))
         self._keep()
 

@@ -19,10 +19,10 @@ from penstock.spark.filters import Wanted
 from penstock.spark.lake.layout import TABLES, LakeFile, Limits
 from penstock.spark.lake.log import Gap, LakeState
 from penstock.spark.lake.writing import LogPlace, rows_of, write_files
-from penstock.spark.options import read_options
+from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.origins import Origin, open_segment
 from penstock.spark.planning import Plan
-from penstock.spark.slices import Access, Span, access_of, read_span
+from penstock.spark.slices import Span, read_span
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LogPlan:
         for start in sorted({self.start, *range(self.start // limit.rows * limit.rows, self.end, limit.rows)}):
             if start >= self.start:
                 end = min(self.end, (start // limit.rows + 1) * limit.rows)
-                yield Piece(self.log, _part(self.span, start, end), self.tail if start == self.start else None)
+                yield Piece(self.log, self.span.part(start, end), self.tail if start == self.start else None)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class TopicPlan:
     topic: str
     partitions: int
     logs: tuple[LogPlan, ...]
-    access: dict[str, Access]
+    options: dict[str, ReadOptions]
+    """How each table is read."""
 
     @property
     def gaps(self) -> list[Gap]:
@@ -82,15 +83,14 @@ def plan_topic(
     source: Mapping[str, Any], origin: Origin, root: Path, state: LakeState, limit: Limits, *, allow_gaps: bool
 ) -> TopicPlan:
     """Compare a topic with the lake; raises if the lake cannot go on with it."""
-    topic, logs, access, known = state.topic, [], {}, state.logs()
+    topic, logs, options, known = state.topic, [], {}, state.logs()
     for table in TABLES:
         given = {**source, "subscribe": topic, "table": table, "includedeleted": "true"}
-        options = read_options({**given, "failondataloss": str(not allow_gaps).lower()}, streaming=False)
-        access[table] = access_of(options)
-        plan = Plan(origin, options)
+        options[table] = read_options({**given, "failondataloss": str(not allow_gaps).lower()}, streaming=False)
+        plan = Plan(origin, options[table])
         for number, log in plan.logs[topic].items():
             where = LogPlace(str(root), topic, table, number)
-            logs.append(_plan_log(plan, log, where, known.get((table, number), []), limit, access[table]))
+            logs.append(_plan_log(plan, log, where, known.get((table, number), []), limit))
     gaps = [log.gap for log in logs if log.gap is not None]
     if gaps and not allow_gaps:
         told = ", ".join(f"{gap.table} {topic}/{gap.partition} from {gap.start} to {gap.end - 1}" for gap in gaps)
@@ -98,33 +98,25 @@ def plan_topic(
             f"these are gone, and the lake does not have them: {told}. Retention removed them, or the topic was "
             "deleted and made again; allow gaps to go on with what is left"
         )
-    return TopicPlan(topic, sum(log.log.table == "messages" for log in logs), tuple(logs), access)
+    return TopicPlan(topic, sum(log.log.table == "messages" for log in logs), tuple(logs), options)
 
 
-def _plan_log(
-    plan: Plan, log: LogLayout, where: LogPlace, files: list[LakeFile], limit: Limits, access: Access
-) -> LogPlan:
-    first, live = plan.first(log), tuple(segment for segment in log.segments if not segment.archived)
-    if not files:
-        return LogPlan(where, first, log.end, None, None, _span(plan, where, first, log.end), live)
-    last = files[-1]
-    if log.end < last.end:
-        raise InvalidArgument(
-            f"{where.topic}/{where.partition} ends at {log.end} ({where.table}), and the lake has it up to {last.end}: "
-            "it is the lake of another broker, or the topic was restored from an older copy"
-        )
-    start = max(first, last.end)
-    if start == log.end:
-        gap = None if start == last.end else Gap(where.table, where.partition, last.end, start)
-        if gap is None:
-            _check_same(plan, where, last, access)
-        return LogPlan(where, start, start, None, gap, None, live)
-    if start > last.end:
-        gap = Gap(where.table, where.partition, last.end, start)
-        return LogPlan(where, start, log.end, None, gap, _span(plan, where, start, log.end), live)
-    _check_same(plan, where, last, access)
-    tail = last if last.is_open(limit) else None
-    return LogPlan(where, start, log.end, tail, None, _span(plan, where, start, log.end), live)
+def _plan_log(plan: Plan, log: LogLayout, where: LogPlace, files: list[LakeFile], limit: Limits) -> LogPlan:
+    start, tail, gap = plan.first(log), None, None
+    if files:
+        last = files[-1]
+        if log.end < last.end:
+            raise InvalidArgument(
+                f"{where.topic}/{where.partition} ends at {log.end} ({where.table}), and the lake has it up to "
+                f"{last.end}: it is the lake of another broker, or the topic was restored from an older copy"
+            )
+        if start > last.end:
+            gap = Gap(where.table, where.partition, last.end, start)
+        else:
+            _check_same(plan, where, last)
+            start, tail = last.end, last if last.is_open(limit) else None
+    live = tuple(segment for segment in log.segments if not segment.archived)
+    return LogPlan(where, start, log.end, tail, gap, _span(plan, where, start, log.end), live)
 
 
 def _span(plan: Plan, where: LogPlace, start: int, end: int) -> Span | None:
@@ -132,17 +124,7 @@ def _span(plan: Plan, where: LogPlace, start: int, end: int) -> Span | None:
     return next(plan.spans(begin, stop, Wanted()), None)
 
 
-def _part(span: Span, start: int, end: int) -> Span:
-    return replace(
-        span,
-        start=start,
-        end=end,
-        segments=tuple(segment for segment in span.segments if segment.end > start and segment.base < end),
-        blocks=None if span.blocks is None else tuple(b for b in span.blocks if b.end > start and b.base < end),
-    )
-
-
-def _check_same(plan: Plan, where: LogPlace, last: LakeFile, access: Access) -> None:
+def _check_same(plan: Plan, where: LogPlace, last: LakeFile) -> None:
     """Raise if the last row in the lake is another one in the topic, where both can be seen."""
     place = last.end - 1
     log = plan.logs[where.topic][where.partition]
@@ -150,7 +132,7 @@ def _check_same(plan: Plan, where: LogPlace, last: LakeFile, access: Access) -> 
     if span is None:
         return
     column = [TIMESTAMP[where.table]]
-    lenient = replace(access, fail_on_data_loss=False)
+    lenient = replace(plan.options, fail_on_data_loss=False)
     there = [batch.column(0)[0] for batch in read_span(lenient, span, column, Wanted())]
     with open_segment(last.place(where.topic_root), where.table) as reader:
         here = [table.column(0)[0] for table in reader.tables(Window(place, last.end), columns=column)]
@@ -176,8 +158,8 @@ def bundles(pieces: Iterable[Piece], rows: int) -> list[tuple[Piece, ...]]:
 class Copying:
     """What a task does: it copies pieces, and tells of each which files it became."""
 
-    def __init__(self, access: dict[str, Access], limit: Limits) -> None:
-        self._access, self._limit = access, limit
+    def __init__(self, options: dict[str, ReadOptions], limit: Limits) -> None:
+        self._options, self._limit = options, limit
 
     def __call__(self, pieces: tuple[Piece, ...]) -> list[list[LakeFile]]:
         return [write_files(piece.log, self._rows(piece), self._limit) for piece in pieces]
@@ -185,7 +167,7 @@ class Copying:
     def _rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         known: Iterator[pa.RecordBatch] = iter(()) if piece.tail is None else rows_of(piece.log, piece.tail)
         table = piece.log.table
-        return chain(known, read_span(self._access[table], piece.span, SCHEMAS[table].names, Wanted()))
+        return chain(known, read_span(self._options[table], piece.span, SCHEMAS[table].names, Wanted()))
 
 
 def holes(piece: Piece, files: Sequence[LakeFile]) -> list[Gap]:

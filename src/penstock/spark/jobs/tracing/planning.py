@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,11 @@ import pyarrow.compute as pc
 from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import EventLog, rule
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.tracing.reading import Chunk, EventSpan, bounds_of, read_events
-from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, read_options
+from penstock.spark.jobs.tracing.reading import Chunk, bounds_of, read_events
+from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, read_options
 from penstock.spark.origins import Origin
 from penstock.spark.planning import Plan
-from penstock.spark.slices import Access, Span, access_of
+from penstock.spark.slices import Span
 from penstock.spark.spreading import spread
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Logs:
 
     messages: dict[Key, Span]
     events: dict[Key, Span]
-    message_access: Access
-    event_access: Access
+    message_options: ReadOptions
+    event_options: ReadOptions
     latest_us: int
     """The time of the newest thing that the segments of messages tell."""
 
@@ -66,7 +67,7 @@ class _Survey:
 def logs_of(place: Place, origin: Origin, topics: Sequence[str], from_us: int | None, to_us: int | None) -> Logs:
     """The logs of topics; of the messages, what was published from a time to before another."""
     found: dict[str, dict[Key, Span]] = {}
-    accesses: list[Access] = []
+    read: dict[str, ReadOptions] = {}
     latest_us = 0
     for table in ("messages", "events"):
         given = {**place.options, "subscribe": ",".join(topics), "table": table}
@@ -80,8 +81,8 @@ def logs_of(place: Place, origin: Origin, topics: Sequence[str], from_us: int | 
             end = _at(plan, end, to_us)
         spans = plan.spans(start, end, Wanted())
         found[table] = {(span.topic, span.partition): span for span in spans}
-        accesses.append(access_of(options))
-    return Logs(found["messages"], found["events"], accesses[0], accesses[1], latest_us)
+        read[table] = options
+    return Logs(found["messages"], found["events"], read["messages"], read["events"], latest_us)
 
 
 def _at(plan: Plan, places: Offsets, time_us: int | None) -> Offsets:
@@ -90,12 +91,11 @@ def _at(plan: Plan, places: Offsets, time_us: int | None) -> Offsets:
 
 def survey(spark: SparkSession, logs: Logs) -> dict[Key, Surveyed]:
     """Look at all events once: which groups there are, and what each file speaks of."""
-    items: list[tuple[Key, EventSpan]] = []
-    for key, span in logs.events.items():
-        items += [(key, EventSpan(logs.event_access, part)) for part in _bundles(span)]
+    parts = [(key, part) for key, span in logs.events.items() for part in _bundles(span)]
     found = {key: Surveyed() for key in logs.events}
     ruling: dict[Key, list[tuple[int, str, int, int, str | None, str | None]]] = {key: [] for key in logs.events}
-    for (key, _), one in zip(items, spread(spark, [item for _, item in items], _look_over), strict=True):
+    looked = spread(spark, [part for _, part in parts], partial(_look_over, logs.event_options))
+    for (key, _), one in zip(parts, looked, strict=True):
         mine = found[key]
         mine.count += one.count
         mine.latest_us = max(mine.latest_us, one.latest_us)
@@ -121,15 +121,15 @@ def _bundles(span: Span) -> Iterator[Span]:
         yield replace(span, start=at, segments=tuple(span.segments[one] for one in waiting))
 
 
-def _look_over(span: EventSpan) -> _Survey:
+def _look_over(options: ReadOptions, span: Span) -> _Survey:
     count, latest_us, ruling = 0, 0, []
-    for table in read_events(span, None, [*_RULING, "time"]):
+    for table in read_events(options, span, None, [*_RULING, "time"]):
         count += len(table)
         latest_us = max(latest_us, pc.max(table.column("time").cast(pa.int64())).as_py() or 0)
         chosen = table.filter(pc.is_in(table.column("kind"), _KINDS)).select(_RULING)
         ruling += [tuple(row.values()) for row in chosen.to_pylist()]
     bounds = {}
-    for segment in span.whole.segments:
+    for segment in span.segments:
         try:
             bounds[segment.path] = bounds_of(segment)
         except OSError:  # it is read through the server
@@ -143,14 +143,14 @@ def chunks_of(logs: Logs, surveyed: dict[Key, Surveyed]) -> list[Chunk]:
     for key, span in logs.messages.items():
         known, events = surveyed.get(key), logs.events.get(key)
         for part in _cut(span):
-            spans: tuple[EventSpan, ...] = ()
+            spans: tuple[Span, ...] = ()
             if events is not None and known is not None:
                 chosen = tuple(
                     one for one in events.segments if _meet(known.bounds.get(one.path), part.start, part.end)
                 )
-                spans = tuple(_event_spans(logs.event_access, events, chosen))
+                spans = tuple(_event_spans(events, chosen))
             eras = () if known is None else tuple(known.log.eras)
-            found.append(Chunk(*key, part, logs.message_access, spans, eras))
+            found.append(Chunk(*key, part, logs.message_options, spans, logs.event_options, eras))
     return found
 
 
@@ -158,17 +158,17 @@ def _meet(bounds: tuple[int, int] | None, start: int, end: int) -> bool:
     return bounds is None or (bounds[0] < end and bounds[1] >= start)
 
 
-def _event_spans(access: Access, whole: Span, chosen: Sequence[object]) -> Iterator[EventSpan]:
+def _event_spans(whole: Span, chosen: Sequence[object]) -> Iterator[Span]:
     """The events of the chosen segments, and all that are in none."""
     at = whole.start
     for segment in whole.segments:
         if at < segment.base:
-            yield EventSpan(access, replace(whole, start=at, end=segment.base, segments=()))
+            yield replace(whole, start=at, end=segment.base, segments=())
         if segment in chosen:
-            yield EventSpan(access, replace(whole, start=segment.base, end=segment.end, segments=(segment,), blocks=()))
+            yield replace(whole, start=segment.base, end=segment.end, segments=(segment,), blocks=())
         at = segment.end
     if at < whole.end:
-        yield EventSpan(access, replace(whole, start=at, segments=()))
+        yield replace(whole, start=at, segments=())
 
 
 def _cut(span: Span) -> Iterator[Span]:
@@ -183,6 +183,4 @@ def _cut(span: Span) -> Iterator[Span]:
     borders = [*sorted({border for border in borders if border >= span.start}), span.end]
     for start, end in pairwise(borders):
         if start < end:
-            segments = tuple(one for one in span.segments if one.end > start and one.base < end)
-            blocks = None if span.blocks is None else tuple(b for b in span.blocks if b.end > start and b.base < end)
-            yield replace(span, start=start, end=end, segments=segments, blocks=blocks)
+            yield span.part(start, end)

@@ -13,39 +13,18 @@ import pyarrow.parquet as pq
 
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace
+from penstock.segments.schema import EVENTS
 from penstock.segments.window import Window
 from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import Era
 from penstock.spark.jobs.tracing.runs import Runs
+from penstock.spark.options import ReadOptions
 from penstock.spark.origins import open_segment
-from penstock.spark.slices import Access, Span, read_span
+from penstock.spark.slices import Span, read_span
 
-EVENT_COLUMNS = [
-    *(
-        "event",
-        "time",
-        "kind",
-        "offset",
-        "count",
-        "last",
-        "group",
-        "consumer",
-        "attempt",
-        "detail",
-        "due_at",
-        "offsets",
-    ),
-]
+EVENT_COLUMNS = [name for name in EVENTS.names if name != "partition"]
 _NONE = pa.array([], pa.int64())
 _MESSAGE_COLUMNS = ["offset", "timestamp", "priority", "deliver_at"]
-
-
-@dataclass(frozen=True)
-class EventSpan:
-    """Events of one partition: segments, and what is behind them."""
-
-    access: Access
-    whole: Span
 
 
 @dataclass(frozen=True)
@@ -55,8 +34,9 @@ class Chunk:
     topic: str
     partition: int
     messages: Span
-    access: Access
-    events: tuple[EventSpan, ...]
+    message_options: ReadOptions
+    events: tuple[Span, ...]
+    event_options: ReadOptions
     eras: tuple[Era, ...]
 
 
@@ -91,7 +71,7 @@ def _message_tables(chunk: Chunk) -> Iterator[_Read]:
 
 
 def _slowly(chunk: Chunk, start: int, end: int) -> Iterator[_Read]:
-    for table in _elsewhere(chunk.access, chunk.messages, start, end, _MESSAGE_COLUMNS):
+    for table in _elsewhere(chunk.message_options, chunk.messages, start, end, _MESSAGE_COLUMNS):
         yield table, start, set()
 
 
@@ -148,41 +128,40 @@ def _together(table: pa.Table, first: int, lanes: set[int]) -> tuple[pa.Array, p
     return low, pc.add(low, pc.subtract(ends, begins)), pa.table({"published": times, "due": dues, "lane": lane})
 
 
-def read_events(span: EventSpan, about: tuple[int, int] | None, columns: list[str]) -> Iterator[pa.Table]:
+def read_events(
+    options: ReadOptions, span: Span, about: tuple[int, int] | None, columns: list[str]
+) -> Iterator[pa.Table]:
     """Events, in order; only those that may speak of messages from the first of these offsets to the second.
 
     Row groups that speak of others are not read, where the files can be seen from here.
     """
-    at = span.whole.start
-    for segment in span.whole.segments:
-        if at < segment.base:
-            yield from _elsewhere(span.access, span.whole, at, segment.base, columns)
+    at = span.start
+    for segment in span.segments:
+        yield from _elsewhere(options, span, at, segment.base, columns)
         at = segment.end
         try:
             reader = open_segment(segment, "events")
         except (OSError, CorruptData):
-            if span.access.servers is None:
+            if options.servers is None:
                 raise
-            yield from _elsewhere(span.access, span.whole, segment.base, segment.end, columns)
+            yield from _elsewhere(options, span, segment.base, segment.end, columns)
             continue
         with reader:
             yield from reader.tables(Window(), about, columns)
-    yield from _elsewhere(span.access, span.whole, at, span.whole.end, columns)
+    yield from _elsewhere(options, span, at, span.end, columns)
 
 
-def _elsewhere(access: Access, whole: Span, start: int, end: int, columns: list[str]) -> Iterator[pa.Table]:
+def _elsewhere(options: ReadOptions, whole: Span, start: int, end: int, columns: list[str]) -> Iterator[pa.Table]:
     """What is in no file that can be seen from here: from the journal, or through the server."""
     if start < end:
-        segments = tuple(one for one in whole.segments if one.base < end and one.end > start)
-        part = Span(whole.topic, whole.partition, start, end, segments, whole.blocks)
-        for batch in read_span(access, part, columns, Wanted()):
+        for batch in read_span(options, whole.part(start, end), columns, Wanted()):
             yield pa.Table.from_batches([batch])
 
 
 def events_about(chunk: Chunk) -> pa.Table:
     """The events that may speak of the messages of a chunk, in order."""
     about = (chunk.messages.start, chunk.messages.end - 1)
-    found = [table for span in chunk.events for table in read_events(span, about, EVENT_COLUMNS)]
+    found = [table for span in chunk.events for table in read_events(chunk.event_options, span, about, EVENT_COLUMNS)]
     if not found:
         return pa.table({name: pa.array([], pa.int64()) for name in EVENT_COLUMNS})
     return pa.concat_tables(found)
