@@ -19,8 +19,9 @@ from penstock.model.errors import CorruptData, DirectoryLocked, TopicNotFound
 from penstock.segments.schema import EVENTS, MESSAGES
 from penstock.spark.errors import JobFailed
 from penstock.spark.finding import origin_at
+from penstock.spark.jobs.auditing.sides import joined
 from penstock.spark.lake import cutting
-from penstock.spark.lake.layout import DAY_US, LakeFile, Limits, covered, date_of
+from penstock.spark.lake.layout import DAY_US, LakeFile, Limits, date_of
 from penstock.spark.lake.log import LakeWriter, lake_topics, read_state
 from penstock.spark.lake.origin import LakeOrigin
 from penstock.spark.lake.writing import LogPlace, read_back, rows_of, write_files
@@ -162,7 +163,7 @@ def test_a_file_is_a_run_of_offsets_of_one_date(tmp_path: Path) -> None:
         assert rows.column("offset").to_pylist() == list(range(file.base, file.end))
         assert {date_of(time.value) for time in rows.column("timestamp")} == {file.date}
         assert read_back((place(tmp_path), file)) == file.rows
-    assert covered(files) == [(0, 100), (105, 115)]
+    assert joined((file.base, file.end) for file in files) == [(0, 100), (105, 115)]
 
 
 def test_what_is_in_the_lake_is_what_the_commits_say(tmp_path: Path) -> None:

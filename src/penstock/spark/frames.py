@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -14,9 +14,9 @@ from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.spark.filters import Wanted
 from penstock.spark.finding import origin_of
-from penstock.spark.options import read_options
+from penstock.spark.options import Offsets, read_options
 from penstock.spark.origins import open_segment
-from penstock.spark.planning import Plan, to_json
+from penstock.spark.planning import Plan, between
 from penstock.spark.registering import register
 from penstock.spark.slices import Span
 from penstock.spark.tables import schema_of
@@ -78,12 +78,8 @@ def read_topic(
     frames = _parquet(spark, parts, checked.fail_on_data_loss)
     if any(tail_start[name][number] < stop for name, stops in end.items() for number, stop in stops.items()):
         frames.append(_tail(spark, given, tail_start, end))
-    if not frames:
-        return spark.createDataFrame([], schema_of("messages"))
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionAll(frame)
-    return whole
+    whole = union(frames)
+    return no_messages(spark) if whole is None else whole
 
 
 def _settled(span: Span) -> list[_Part]:
@@ -129,16 +125,28 @@ def _parquet(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -
 
 def _files(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -> DataFrame:
     made = ("topic", "message_id")
-    reader = spark.read.schema(StructType([field for field in schema_of("messages") if field.name not in made]))
-    reader = reader.options(
-        **{
-            "recursiveFileLookup": "true",  # a directory such as `offset=1` is no column
-            "ignoreMissingFiles": "false" if fail_on_data_loss else "true",
-            "ignoreCorruptFiles": "false",
-            "parquet.page.verify-checksum.enabled": "true",
-        }
-    )
-    return reader.parquet(*[f"file://{part.segment.path}" for part in parts])
+    schema = StructType([field for field in schema_of("messages") if field.name not in made])
+    missing = {"ignoreMissingFiles": "false" if fail_on_data_loss else "true", "ignoreCorruptFiles": "false"}
+    return read_segments(spark, schema, [part.segment.path for part in parts], **missing)
+
+
+def read_segments(spark: SparkSession, schema: StructType | str, paths: Iterable[object], **options: str) -> DataFrame:
+    """The rows of segment files by Spark's own Parquet reader, with their checksums verified."""
+    always = {
+        "recursiveFileLookup": "true",  # a directory such as `offset=1` is no column
+        "parquet.page.verify-checksum.enabled": "true",
+    }
+    return spark.read.schema(schema).options(**always, **options).parquet(*[f"file://{path}" for path in paths])
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame | None:
+    """The rows of all frames; None if there is no frame."""
+    return reduce(lambda above, below: above.unionAll(below), frames) if frames else None
+
+
+def no_messages(spark: SparkSession) -> DataFrame:
+    """A frame of messages without a row."""
+    return spark.createDataFrame([], schema_of("messages"))
 
 
 def _any(conditions: list[Column]) -> Column:
@@ -160,17 +168,11 @@ def _columns(segments: DataFrame, topic: str) -> DataFrame:
     )
 
 
-def _tail(
-    spark: SparkSession,
-    given: Mapping[str, str],
-    start: Mapping[str, Mapping[int, int]],
-    end: Mapping[str, Mapping[int, int]],
-) -> DataFrame:
+def _tail(spark: SparkSession, given: Mapping[str, str], start: Offsets, end: Offsets) -> DataFrame:
     register(spark)
-    left_out = ("startingtimestamp", "endingtimestamp")
+    left_out = ("startingtimestamp", "endingtimestamp", "startingoffsets", "endingoffsets")
     options = {name: value for name, value in given.items() if name not in left_out}
-    options["startingoffsets"], options["endingoffsets"] = json.dumps(to_json(start)), json.dumps(to_json(end))
-    return spark.read.format("penstock").options(**options).load()
+    return spark.read.format("penstock").options(**options, **between(start, end)).load()
 
 
 def read_events(

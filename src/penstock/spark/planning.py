@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -154,6 +155,11 @@ def _cut(span: Span, rows: int) -> Iterator[Span]:
 def to_json(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
     """Offsets as Spark keeps them in its checkpoint."""
     return {topic: {str(number): place for number, place in places.items()} for topic, places in offsets.items()}
+
+
+def between(start: Offsets, end: Offsets) -> dict[str, str]:
+    """The options of a read from one position to another."""
+    return {"startingOffsets": json.dumps(to_json(start)), "endingOffsets": json.dumps(to_json(end))}
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:

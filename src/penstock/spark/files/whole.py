@@ -25,7 +25,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -40,9 +40,9 @@ def remove_unfinished(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on disk."""
-    handle = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

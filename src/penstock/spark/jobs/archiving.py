@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.schedules import SCHEDULES
 from penstock.spark.errors import DataLoss
+from penstock.spark.jobs.auditing.sides import joined
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.lake.copying import Copying, LogPlan, Piece, TopicPlan, bundles, holes, plan_topic
-from penstock.spark.lake.layout import LakeFile, covered, limits
+from penstock.spark.lake.layout import LakeFile, limits
 from penstock.spark.lake.log import Gap, LakeWriter, read_state
 from penstock.spark.lake.origin import is_lake
 from penstock.spark.lake.places import lake_root
@@ -35,7 +36,7 @@ COLUMNS = ("topic", ">partition", ">from", ">to", ">messages", ">events", ">file
 
 @dataclass
 class _Copied:
-    """What became of a partition."""
+    """What became of a partition: its columns of the table."""
 
     start: int
     end: int
@@ -215,7 +216,7 @@ class _Archiving:
     def _outcome(self, topics: list[str], dry_run: bool) -> Outcome:
         order = {topic: number for number, topic in enumerate(topics)}
         found = sorted(self._copied.items(), key=lambda item: (order[item[0][0]], item[0][1]))
-        rows = [(topic, number, *_cells(copied)) for (topic, number), copied in found]
+        rows = [(topic, number, *astuple(copied)) for (topic, number), copied in found]
         summary: dict[str, Any] = {
             "from": str(self._place),
             "lake": str(self._root),
@@ -231,21 +232,9 @@ class _Archiving:
         return Outcome("archive", summary, COLUMNS, rows, self._notes, dry_run=dry_run)
 
 
-def _cells(copied: _Copied) -> tuple[int | None, ...]:
-    return (
-        copied.start,
-        copied.end,
-        copied.messages,
-        copied.events,
-        copied.files,
-        copied.size_bytes,
-        copied.moved,
-    )
-
-
 def movable(log: LogPlan, files: Sequence[LakeFile]) -> int:
     """Up to where every live segment of a log is in the lake, whole."""
-    runs, end = covered(files), 0
+    runs, end = joined((file.base, file.end) for file in files if not file.thinned), 0
     for segment in log.live:
         if not any(start <= segment.base and segment.end <= stop for start, stop in runs):
             break

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.spark.errors import JobFailed
-from penstock.spark.frames import PATTERN
+from penstock.spark.frames import PATTERN, read_segments
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.progress import SILENCE, Progress
@@ -143,16 +143,13 @@ class _Compacting:
 
     def _messages(self, state: LakeState) -> DataFrame | None:
         """Offset and key of every message, with the file that it is in."""
-        places = [f"file://{state.topic_root / file.name}" for file in state.files.values() if file.table == "messages"]
+        places = [state.topic_root / file.name for file in state.files.values() if file.table == "messages"]
         if not places:
             return None
         if unfit := set(str(self._root)) & PATTERN:
             raise InvalidArgument(f"{self._root}: Spark takes {' '.join(sorted(unfit))} for more than parts of a name")
-        reader = self._spark.read.schema("offset BIGINT, key BINARY, partition INT")
-        reader = reader.options(**{"recursiveFileLookup": "true", "parquet.page.verify-checksum.enabled": "true"})
-        return reader.parquet(*places).select(
-            "partition", "offset", "key", f.col("_metadata.file_name").alias(KEPT_FILE)
-        )
+        rows = read_segments(self._spark, "offset BIGINT, key BINARY, partition INT", places)
+        return rows.select("partition", "offset", "key", f.col("_metadata.file_name").alias(KEPT_FILE))
 
     def _latest(self, state: LakeState) -> DataFrame | None:
         """The last offset of each key of each partition, with the file that it is in; None if all stay."""

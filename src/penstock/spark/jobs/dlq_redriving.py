@@ -23,7 +23,7 @@ from penstock.spark.frames import read_events, read_topic
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.letters import letters, letters_topics
 from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import OFFSET, Part, Published, identity_of
+from penstock.spark.jobs.parts import OFFSET, ORIGIN, Part, Published, identity_of
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.jobs.repeatable import check_repeatable
@@ -32,7 +32,6 @@ from penstock.spark.options import WriteOptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ORIGIN = "penstock-origin"
 _AT_ONCE = 20_000
 _TURN_S = 10
 """At a limited rate, a call to the broker has the letters of so long."""

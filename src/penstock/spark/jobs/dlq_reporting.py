@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from datetime import UTC
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from penstock.model.errors import InvalidArgument
+from penstock.spark.frames import union
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.letters import letters, letters_topics
 from penstock.spark.jobs.outcome import Outcome
@@ -62,7 +62,7 @@ def dlq_report(
         _check(fields, examples, out)
         chosen = letters_topics(place, topics)
         progress.step("reading dead letters")
-        found = _union([letters(spark, place, topic) for topic in chosen])
+        found = union([letters(spark, place, topic) for topic in chosen])
         if found is None or dry_run:
             return _counted(chosen, found, dry_run=dry_run)
         found = found.persist()
@@ -104,10 +104,6 @@ def _check(fields: Sequence[str], examples: int, out: str | None) -> None:
 def _is_report(directory: Path) -> bool:
     """Whether a directory holds the tables of a report, and nothing else; or nothing at all."""
     return directory.is_dir() and {file.name for file in directory.iterdir()} <= {"letters.parquet", "groups.parquet"}
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame | None:
-    return reduce(lambda above, below: above.unionAll(below), frames) if frames else None
 
 
 def _similar(spark: SparkSession, found: DataFrame) -> DataFrame:

@@ -23,6 +23,7 @@ from penstock.spark.files.encoding import DEFAULT, Form
 from penstock.spark.files.exported import Chunk, Written, is_right, write_chunk
 from penstock.spark.files.whole import remove_unfinished, write_whole
 from penstock.spark.filters import Wanted
+from penstock.spark.frames import no_messages
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.parts import Part
@@ -33,7 +34,6 @@ from penstock.spark.jobs.repeatable import check_repeatable
 from penstock.spark.options import read_options
 from penstock.spark.planning import Plan
 from penstock.spark.spreading import spread
-from penstock.spark.tables import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ def export(
     }
     with told_clearly():
         if where is not None:
-            check_repeatable(spark.createDataFrame([], schema_of("messages")).where(where), "the condition")
+            check_repeatable(no_messages(spark).where(where), "the condition")
         directory = Path(out).absolute()
         manifest = _known(directory, words)
         past = Past(place, topic)

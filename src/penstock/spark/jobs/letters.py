@@ -6,17 +6,16 @@ redriven or purged; those are no letters any more.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.names import DEAD_LETTERS, check_topic_name
-from penstock.spark.frames import read_events, read_topic
+from penstock.spark.frames import no_messages, read_events, read_topic
 from penstock.spark.jobs.similar import template_of
+from penstock.spark.planning import between
 from penstock.spark.registering import register
-from penstock.spark.tables import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,15 +60,13 @@ def letters(spark: SparkSession, place: Place, topic: str, part: Part | None = N
     try:
         layout = place.origin().layout(name, segments=False)
     except TopicNotFound:
-        return _lineage(spark.createDataFrame([], schema_of("messages")), topic).select(*COLUMNS)
+        return _lineage(no_messages(spark), topic).select(*COLUMNS)
     if not _events_are_whole(layout):  # retention took some of them: the broker itself knows what they told
         return _listed(spark, place, topic, part)
     options: dict[str, Any] = {**place.options}
     if part is not None:
-        ends = {str(log.partition): [log.end, log.end] for log in layout.messages}
-        ends[str(part.partition)] = [part.start, part.end]
-        options["startingOffsets"] = json.dumps({name: {number: start for number, (start, _) in ends.items()}})
-        options["endingOffsets"] = json.dumps({name: {number: end for number, (_, end) in ends.items()}})
+        ends = {log.partition: log.end for log in layout.messages}
+        options |= between({name: ends | {part.partition: part.start}}, {name: ends | {part.partition: part.end}})
     messages = read_topic(spark, name, **options)  # before the events: what they withdraw meanwhile is left out
     events = read_events(spark, name, per_message=True, **place.options)
     gone = events.where(f.col("kind").isin(*_GONE)).select("partition", "offset")

@@ -23,6 +23,8 @@ from penstock.spark.writing import Staged, publish, stage
 if TYPE_CHECKING:
     from penstock.client.sync import Client
 
+ORIGIN = "penstock-origin"
+"""The header that says of which message another one is a copy."""
 PARTITION, OFFSET = "penstock_partition", "penstock_offset"
 """Columns beside those of a message: of which message of the source a row is made."""
 _TURN_S = 0.25
@@ -84,8 +86,9 @@ class Published:
     def rows(self, part: Part, rows: pa.Table, went: Callable[[int], None] = lambda _: None) -> int:
         """Publish the rows of a part that were not yet; rows have the columns of a message, and OFFSET in order.
 
-        `went` hears of the offset that was reached after each turn. How many rows there were to publish.
+        After each turn, `went` is told how many offsets it covered. Returns how many rows there were to publish.
         """
+        at = part.start
         known = self.reached(part.partition)
         left = rows.filter(pc.greater_equal(rows.column(OFFSET), known)) if known > part.start else rows
         for start, end, reached in self._turns(left.column(OFFSET).to_pylist(), part.end):
@@ -93,7 +96,8 @@ class Published:
             time.sleep(self._pace.ahead_s(time.monotonic()))
             self._once(part, reached, some)
             self._pace.went(end - start, time.monotonic())
-            went(reached)
+            went(reached - at)
+            at = reached
         return len(left)
 
     def _turns(self, offsets: list[int], part_end: int) -> Iterator[tuple[int, int, int]]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.units import Time, parse_time_us
 from penstock.spark.errors import DataLoss
-from penstock.spark.frames import read_topic
+from penstock.spark.frames import no_messages, read_topic, union
 from penstock.spark.jobs.parts import Part
 from penstock.spark.jobs.place import Place
 from penstock.spark.options import EARLIEST, LATEST, Position, read_options
-from penstock.spark.planning import Plan
+from penstock.spark.planning import Plan, between
 from penstock.spark.registering import register
-from penstock.spark.tables import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,7 +192,7 @@ class Past:
             assign = {self.topic: sorted(chosen)}
             reader = spark.read.format("penstock").options(**known.options, **_between(self.topic, chosen))
             frames.append(reader.options(assign=json.dumps(assign)).load())
-        return _union(spark, frames)
+        return _together(spark, frames)
 
     def scan(self, spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
         """The same messages in any order, the fast way."""
@@ -204,7 +202,7 @@ class Past:
             nothing = {number: Part(number, end, end) for number, end in ends.items()}
             options: dict[str, Any] = {**known.options, **_between(self.topic, {**nothing, **chosen})}
             frames.append(read_topic(spark, self.topic, **options))
-        return _union(spark, frames)
+        return _together(spark, frames)
 
     def _by_place(self, parts: Sequence[Part]) -> list[tuple[_Known, dict[int, Part]]]:
         """What is read together: before the lake, in it, behind it."""
@@ -227,16 +225,11 @@ def _cut(part: Part, first: int, end: int) -> Part:
 
 
 def _between(topic: str, chosen: Mapping[int, Part]) -> dict[str, str]:
-    start = {topic: {str(number): part.start for number, part in sorted(chosen.items())}}
-    end = {topic: {str(number): part.end for number, part in sorted(chosen.items())}}
-    return {
-        "startingOffsets": json.dumps(start),
-        "endingOffsets": json.dumps(end),
-        "includeDeleted": "true",
-    }
+    start = {topic: {number: part.start for number, part in sorted(chosen.items())}}
+    end = {topic: {number: part.end for number, part in sorted(chosen.items())}}
+    return {**between(start, end), "includeDeleted": "true"}
 
 
-def _union(spark: SparkSession, frames: Sequence[DataFrame]) -> DataFrame:
-    if not frames:
-        return spark.createDataFrame([], schema_of("messages"))
-    return reduce(lambda above, below: above.unionAll(below), frames)
+def _together(spark: SparkSession, frames: Sequence[DataFrame]) -> DataFrame:
+    found = union(frames)
+    return no_messages(spark) if found is None else found

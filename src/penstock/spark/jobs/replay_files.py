@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from penstock.model.errors import InvalidArgument
+from penstock.spark.files.whole import remove_unfinished, sync, write_whole
 from penstock.spark.jobs.outcome import Outcome
 from penstock.spark.jobs.parts import Part, rounds
 
@@ -71,11 +71,12 @@ class Files:
     ) -> Outcome:
         """Write what is missing, and give the directory its name; the outcome, which may be that of the first run."""
         self._unfinished.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(self._unfinished)
         about = self._about(self._unfinished)
         if about is None:
             about = {"identity": self._identity, "windows": [[w.partition, w.start, w.end] for w in windows]}
             about["outcome"] = outcome.as_dict()
-            _write_whole(self._unfinished / _ABOUT, json.dumps(about, indent=1))
+            write_whole(self._unfinished / _ABOUT, json.dumps(about, indent=1).encode())
         begun = [Part(*window) for window in about["windows"]]
         count = -(-max((window.count for window in begun), default=0) // _FILE_ROWS)
         parts = [part for some in rounds(begun, count) for part in some]
@@ -95,7 +96,7 @@ class Files:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
         self._unfinished.rename(self._final)
-        _sync(self._final.parent)
+        sync(self._final.parent)
         return _outcome(about["outcome"])
 
     def _write(self, rows: DataFrame, target: Path) -> None:
@@ -106,10 +107,10 @@ class Files:
         writer = shaped.coalesce(1).write.format(FORMATS[self._format]).options(**_OPTIONS[self._format])
         writer.save(scratch.as_uri())
         for file in scratch.glob("part-*"):
-            _sync(file)
+            sync(file)
             file.rename(target)
         shutil.rmtree(scratch)
-        _sync(target.parent)
+        sync(target.parent)
 
     def _as_text(self, field: StructField) -> Column:
         """A column as a text file has it: bytes that are UTF-8 as they are, and in CSV what is nested as JSON."""
@@ -136,20 +137,3 @@ def _outcome(told: dict[str, Any]) -> Outcome:
     names = [name.removeprefix(">") for name in columns]
     summary = {name: value for name, value in told.items() if name not in ("job", "dry_run", "whole", "rows", "notes")}
     return Outcome(told["job"], summary, columns, [tuple(row[name] for name in names) for row in told["rows"]])
-
-
-def _write_whole(file: Path, text: str) -> None:
-    part = file.with_name(f".{file.name}.writing")
-    part.write_text(text)
-    _sync(part)
-    part.rename(file)
-    _sync(file.parent)
-
-
-def _sync(path: Path) -> None:
-    """Have a file or directory on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

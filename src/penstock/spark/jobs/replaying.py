@@ -7,8 +7,8 @@ an end, it goes up to what is there by then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
@@ -17,9 +17,10 @@ from penstock.model.errors import InvalidArgument
 from penstock.model.names import check_topic_name
 from penstock.model.options import check_rate
 from penstock.model.units import Time
+from penstock.spark.frames import no_messages
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import OFFSET, PARTITION, Part, Published, identity_of, rounds
+from penstock.spark.jobs.parts import OFFSET, ORIGIN, PARTITION, Part, Published, identity_of, rounds
 from penstock.spark.jobs.past import Past, window_of
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.progress import SILENCE, Progress
@@ -27,13 +28,10 @@ from penstock.spark.jobs.repeatable import check_repeatable
 from penstock.spark.jobs.replay_files import FORMATS, Files
 from penstock.spark.options import WriteOptions
 from penstock.spark.rows import check_columns
-from penstock.spark.tables import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ORIGIN = "penstock-origin"
-"""The header that says of which message another one is a copy; redriven copies have it too."""
 _DEFAULT = ("key", "value", "headers", "priority")
 _PART_ROWS, _PART_BYTES = 1 << 19, 128 << 20
 _SMALL_ROWS, _DRIVER_BYTES = 50_000, 32 << 20
@@ -141,7 +139,7 @@ class Query:
 
     def check(self, spark: SparkSession) -> None:
         """Raise if the SQL is wrong, before anything is read."""
-        nothing = spark.createDataFrame([], schema_of("messages"))
+        nothing = no_messages(spark)
         rows = self.rows(nothing)
         check_repeatable(rows, "the SQL")
         if self.to_topic is None:
@@ -185,18 +183,14 @@ class Query:
         made = self._made(messages)
         origin = f.create_map(f.lit(ORIGIN), f.col(f"`{ORIGIN}`"))
         if "headers" in made.columns:
-            own = f.map_filter(f.coalesce("headers", f.create_map().cast("map<string,string>")), _is_own)
-            origin = f.map_concat(own, origin)
+            own = f.coalesce("headers", f.create_map().cast("map<string,string>"))
+            origin = f.map_concat(f.map_filter(own, lambda name, _: name != ORIGIN), origin)
         made = made.withColumn("headers", origin).drop(ORIGIN)
         if "partition" in made.columns:
             return made
         place = f.col(PARTITION) % partitions
         keyless = f.when(f.col("key").isNull(), place) if "key" in made.columns else place
         return made.withColumn("partition", keyless)
-
-
-def _is_own(name: Any, _: Any) -> Any:
-    return name != ORIGIN
 
 
 class _Replay:
@@ -257,7 +251,7 @@ class _Replay:
         self._make_target()
         for part in parts:
             mine = rows.filter(pc.equal(rows.column(PARTITION), part.partition)).drop_columns([PARTITION])
-            self._published.rows(part, mine, _Advancing(progress, part))
+            self._published.rows(part, mine, progress.advance)
 
     def _by_spark(self, spark: SparkSession, parts: list[Part], partitions: int, progress: Progress) -> None:
         self._make_target()
@@ -271,17 +265,6 @@ class _Replay:
             }
             rows.write.format("penstock").options(**options).mode("append").save()
             progress.advance(part.count)
-
-
-class _Advancing:
-    """Tells how far a part is, by its offsets."""
-
-    def __init__(self, progress: Progress, part: Part) -> None:
-        self._progress, self._at = progress, part.start
-
-    def __call__(self, reached: int) -> None:
-        self._progress.advance(reached - self._at)
-        self._at = reached
 
 
 def _rest(part: Part, reached: int) -> Part:
@@ -302,4 +285,4 @@ def _outcome(topic: str, to: str, windows: Sequence[Part], chosen: dict[int, int
 
 def _done_before(outcome: Outcome) -> Outcome:
     note = "all of it was replayed before: nothing was published now. Give a name (--name) to do it once more"
-    return Outcome(outcome.job, outcome.summary, outcome.columns, outcome.rows, (note,))
+    return replace(outcome, notes=(note,))

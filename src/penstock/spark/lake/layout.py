@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -86,16 +85,3 @@ class LakeFile(msgspec.Struct, frozen=True):
 def date_of(time_us: int) -> str:
     """The UTC date of a time, as directories are named after it."""
     return (_EPOCH + timedelta(days=time_us // DAY_US)).isoformat()
-
-
-def covered(files: Iterable[LakeFile]) -> list[tuple[int, int]]:
-    """The runs of places of one log (from, to before) of which not a row is missing; the files are in order."""
-    runs: list[tuple[int, int]] = []
-    for file in files:
-        if file.thinned:
-            continue
-        if runs and runs[-1][1] == file.base:
-            runs[-1] = (runs[-1][0], file.end)
-        else:
-            runs.append((file.base, file.end))
-    return runs

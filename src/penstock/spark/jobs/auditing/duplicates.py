@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from penstock.spark.frames import union
 from penstock.spark.jobs.auditing.frames import NEVER, Frames
 from penstock.spark.jobs.auditing.problems import Findings, Key
 from penstock.spark.jobs.auditing.sides import Side
@@ -45,16 +45,15 @@ def find_duplicates(
     for side, befores in sides:
         cuts = {view.key: [befores.get(view.key, NEVER)] for view in side.of("messages")}
         for frame in Frames(spark, side, "messages", ids, cuts).all():
-            rows = frame.where(f"offset < cuts[0] AND {column} IS NOT NULL")
-            identity = f.col(column).alias("identity")
-            frames.append(
-                rows.select("id", identity, f.unix_micros("timestamp").alias("time_us"), "partition", "offset")
-            )
-    if not frames:
+            chosen = frame.where(f"offset < cuts[0] AND {column} IS NOT NULL")
+            made = [f.col(column).alias("identity"), f.unix_micros("timestamp").alias("time_us")]
+            frames.append(chosen.select("id", *made, "partition", "offset"))
+    rows = union(frames)
+    if rows is None:
         return 0
     known = [(number, windows_us.get(topic, NEVER) if way != "key" else NEVER) for topic, number in ids.items()]
     windows = spark.createDataFrame(known, "id INT, window_us BIGINT").hint("broadcast")
-    found = spark.sql(_FOUND, rows=reduce(lambda above, below: above.unionAll(below), frames), windows=windows)
+    found = spark.sql(_FOUND, rows=rows, windows=windows)
     names = {number: topic for topic, number in ids.items()}
     totals: dict[str, int] = {}
     for row in found.where(f"number <= {_SHOWN}").collect():

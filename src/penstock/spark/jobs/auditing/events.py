@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
 from penstock.model.errors import InvalidArgument
 from penstock.model.group_settings import decode_settings
+from penstock.spark.frames import union
 from penstock.spark.jobs.auditing.frames import NEVER, Frames
 from penstock.spark.jobs.auditing.problems import Key
-from penstock.spark.jobs.auditing.sides import LogView, Run, Side
+from penstock.spark.jobs.auditing.sides import Run, Side
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,14 +62,10 @@ def events_of(spark: SparkSession, home: Side, lake: Side | None, ids: Mapping[s
             own = home.log("events", view.key) if side is lake else None
             cuts[view.key] = [NEVER if own is None or not own.runs() else own.first]
         wanted = [f.col(name) for name in ("id", "partition", *_USED)]
-        for frame in Frames(spark, side, "events", ids, cuts).all(_has_rows):
+        for frame in Frames(spark, side, "events", ids, cuts).all(lambda view: bool(view.runs())):
             kept = frame if side is home else frame.where("event < cuts[0]")
             frames.append(kept.select(*wanted))
-    return reduce(lambda above, below: above.unionAll(below), frames) if frames else None
-
-
-def _has_rows(view: LogView) -> bool:
-    return bool(view.runs())
+    return union(frames)
 
 
 def read_logs(events: DataFrame, ids: Mapping[str, int]) -> dict[Key, EventLog]:

@@ -12,8 +12,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.segments.schema import SCHEMAS
+from penstock.spark.frames import PATTERN, read_segments
 from penstock.spark.jobs.auditing.problems import Key
 from penstock.spark.jobs.auditing.sides import LogView, Side
+from penstock.spark.options import Offsets
+from penstock.spark.planning import between
 from penstock.spark.registering import register
 
 if TYPE_CHECKING:
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
 
 _OWN_FRAMES, _OWN_ROWS = 16, 1_000_000
 """So many of the largest topics are read by themselves; of the others, the file of each row tells where it belongs."""
-_PATTERN = frozenset("*?[]{}\\%")
-"""What Spark takes for more than a part of a file's name."""
 NEVER = 2**63 - 1
 
 
@@ -56,13 +57,11 @@ class Frames:
     def _of_topic(self, views: list[LogView]) -> DataFrame:
         """One topic: where its logs are cut is told by the partition."""
         files = [one.path for view in views for one in view.segments]
-        if any(_PATTERN & set(path) for path in files):
+        if any(PATTERN & set(path) for path in files):
             return self._by_source(views)
         last = max(view.partition for view in views)
-        of_partition = f.array(
-            *[_longs(self._cuts.get((views[0].topic, number), [NEVER] * self._width)) for number in range(last + 1)]
-        )
-        return self._read(files).select(
+        of_partition = f.array(*[_longs(self._cuts_of((views[0].topic, number))) for number in range(last + 1)])
+        return read_segments(self._spark, StructType(self._fields), files).select(
             *self._stored(),
             f.lit(self._ids[views[0].topic]).alias("id"),
             (of_partition[f.col("partition")] if self._width else _longs([])).alias("cuts"),
@@ -73,14 +72,14 @@ class Frames:
         plain: list[LogView] = []
         odd: list[LogView] = []
         for view in views:
-            (odd if any(_PATTERN & set(one.path) for one in view.segments) else plain).append(view)
+            (odd if any(PATTERN & set(one.path) for one in view.segments) else plain).append(view)
         frames = [self._by_source(odd)] if odd else []
         if plain:
             owners = {one.path: view for view in plain for one in view.segments}
-            frame = self._read(list(owners))
+            frame = read_segments(self._spark, StructType(self._fields), owners)
             paths = [urlsplit(name).path for name in frame.inputFiles()]  # with %20 for a space, as Spark has it
             rows = [
-                (f"{scheme}{path}", *self._place_of(owners[unquote(path)]))
+                (f"{scheme}{path}", *self._place_of(owners[unquote(path)].key))
                 for path in paths
                 for scheme in ("file:", "file://")  # Spark writes one or the other
             ]
@@ -88,12 +87,6 @@ class Frames:
             frame = frame.select(*self._stored(), f.col("_metadata.file_path").alias("file"))
             frames.append(frame.join(f.broadcast(places), "file").drop("file"))
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-
-    def _read(self, files: list[str]) -> DataFrame:
-        reader = self._spark.read.schema(StructType(self._fields)).options(
-            **{"recursiveFileLookup": "true", "parquet.page.verify-checksum.enabled": "true"}
-        )
-        return reader.parquet(*[f"file://{path}" for path in files])
 
     def _by_source(self, views: list[LogView]) -> DataFrame:
         return self._source({view.key: (view.first, view.source_from) for view in views})
@@ -104,33 +97,32 @@ class Frames:
     def _source(self, runs: Mapping[Key, tuple[int, int]]) -> DataFrame:
         """Rows through the data source; what is not there is found by counting."""
         register(self._spark)
-        start: dict[str, dict[str, int]] = {}
-        end: dict[str, dict[str, int]] = {}
+        start: Offsets = {}
+        end: Offsets = {}
         for (topic, number), (low, high) in runs.items():
-            start.setdefault(topic, {})[str(number)] = low
-            end.setdefault(topic, {})[str(number)] = high
+            start.setdefault(topic, {})[number] = low
+            end.setdefault(topic, {})[number] = high
         options: dict[str, Any] = {
             **self._side.place.options,
             "table": self._table,
-            "assign": json.dumps({topic: sorted(map(int, places)) for topic, places in start.items()}),
-            "startingOffsets": json.dumps(start),
-            "endingOffsets": json.dumps(end),
+            "assign": json.dumps({topic: sorted(places) for topic, places in start.items()}),
+            **between(start, end),
             "includeDeleted": "true",
             "failOnDataLoss": "false",
         }
         schema = StructType([*self._fields, StructField("topic", StringType())])
         frame = self._spark.read.format("penstock").schema(schema).options(**options).load()
-        rows = [
-            (topic, number, self._ids[topic], self._cuts.get((topic, number), [NEVER] * self._width))
-            for topic, number in runs
-        ]
+        rows = [(*key, *self._place_of(key)) for key in runs]
         named = [StructField("topic", StringType()), StructField("partition", IntegerType()), *_PLACE]
         places = self._spark.createDataFrame(rows, StructType(named))
         found = frame.join(f.broadcast(places), ["topic", "partition"])
         return found.select(*self._stored(), "id", "cuts")
 
-    def _place_of(self, view: LogView) -> tuple[int, list[int]]:
-        return self._ids[view.topic], self._cuts.get(view.key, [NEVER] * self._width)
+    def _place_of(self, key: Key) -> tuple[int, list[int]]:
+        return self._ids[key[0]], self._cuts_of(key)
+
+    def _cuts_of(self, key: Key) -> list[int]:
+        return self._cuts.get(key, [NEVER] * self._width)
 
     def _stored(self) -> list[str]:
         return [field.name for field in self._fields]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from penstock.spark.frames import union
 from penstock.spark.jobs.auditing.files import CHUNK_BITS
 from penstock.spark.jobs.auditing.frames import Frames
 from penstock.spark.jobs.auditing.problems import Key
@@ -109,11 +109,9 @@ def sum_up(spark: SparkSession, side: Side, ids: Mapping[str, int], cuts: Mappin
         frames.append(
             keyed.groupBy("id", "partition", "region", "chunk").agg(f.count("*"), *[f.sum(half) for half in halves])
         )
-    if frames:
-        for number, partition, at, chunk, count, low, high in reduce(
-            lambda one, more: one.unionAll(more), frames
-        ).collect():
-            sums.add((names[number], partition), at, chunk, Sum(count, (low + (high << 32)) % MODULUS))
+    found = union(frames)
+    for number, partition, at, chunk, count, low, high in () if found is None else found.collect():
+        sums.add((names[number], partition), at, chunk, Sum(count, (low + (high << 32)) % MODULUS))
     return sums
 
 
