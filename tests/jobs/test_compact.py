@@ -121,7 +121,7 @@ def test_the_latest_message_of_each_key_stays_with_its_offset(spark: SparkSessio
 
     state = read_state(lake, "t")
     for number in range(2):
-        files = state.log("messages", number)
+        files = state.logs().get(("messages", number), [])
         assert (files[0].base, files[-1].end) == (0, everything[everything["partition"] == number]["offset"].max() + 1)
         assert all(one.end == other.base for one, other in pairwise(files))
         assert any(file.thinned for file in files)

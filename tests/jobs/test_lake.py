@@ -193,7 +193,7 @@ def test_a_commit_replaces_files_and_then_they_go(tmp_path: Path) -> None:
         writer.commit("merge", new, old[:1], partitions=3)
     assert not (tmp_path / "t" / old[0].name).exists()
     state = read_state(tmp_path, "t")
-    assert (state.commits, state.log("messages", 2)[0]) == (2, new[0])
+    assert (state.commits, state.logs()["messages", 2][0]) == (2, new[0])
 
 
 def test_two_writers_cannot_both_win(tmp_path: Path) -> None:

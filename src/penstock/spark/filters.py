@@ -27,11 +27,10 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.model.units import TIME_US_MAX
+from penstock.segments.schema import POSITION, TIMESTAMP
 from penstock.segments.window import OFFSET_MAX
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMES = {"messages": "timestamp", "events": "time"}
-_PLACES = {"messages": "offset", "events": "event"}
 _ROWS = {
     "messages": {"key", "priority", "timestamp"},
     "events": {"time", "kind", "offset", "last", "group", "consumer"},
@@ -80,10 +79,10 @@ def wanted_of(table: str, filters: Sequence[Filter]) -> Wanted:
         if len(column) != 1 or not isinstance(one, (*_COMPARED, In, IsNull, IsNotNull, EqualNullSafe)):
             continue
         name = column[0]
-        if name == _PLACES[table]:
+        if name == POSITION[table]:
             low, high = _bounds(one, value)
             wanted.start, wanted.end = max(wanted.start, low), min(wanted.end, high)
-        elif name == _TIMES[table] and isinstance(value, datetime):
+        elif name == TIMESTAMP[table] and isinstance(value, datetime):
             low, high = _bounds(one, _to_us(value))
             wanted.from_us, wanted.to_us = max(wanted.from_us, low), min(wanted.to_us, high)
         elif name in ("partition", "topic") and isinstance(one, EqualTo | EqualNullSafe | In):

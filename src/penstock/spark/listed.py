@@ -11,10 +11,10 @@ from penstock.spark.connecting import connected
 from penstock.spark.finding import origin_of
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import chosen_topics
+from penstock.spark.tables import GROUP_NUMBERS
 from penstock.views.snapshot import GroupProgress, Snapshot
 
 Row = Mapping[str, object]
-_GROUP_NUMBERS = ("published", "acked", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost", "lag")
 
 
 def listed_rows(options: ReadOptions) -> Iterator[Row]:
@@ -76,6 +76,6 @@ def _groups(options: ReadOptions) -> Iterator[Row]:
             yield {
                 "topic": group.topic,
                 "group": group.name,
-                **{name: getattr(group, name) for name in _GROUP_NUMBERS},
+                **{name: getattr(group, name) for name in GROUP_NUMBERS},
                 "positions": list(group.positions),
             }

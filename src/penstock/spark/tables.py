@@ -73,18 +73,11 @@ _DEAD_LETTERS: Columns = {
     "priority": ShortType(),
     "history": ArrayType(StringType()),
 }
+GROUP_NUMBERS = ("published", "acked", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost", "lag")
 _GROUPS: Columns = {
     "topic": StringType(),
     "group": StringType(),
-    "published": LongType(),
-    "acked": LongType(),
-    "retrying": LongType(),
-    "dead": LongType(),
-    "lapsed": LongType(),
-    "withdrawn": LongType(),
-    "skipped": LongType(),
-    "lost": LongType(),
-    "lag": LongType(),
+    **dict.fromkeys(GROUP_NUMBERS, LongType()),
     "positions": ArrayType(LongType()),
 }
 COLUMNS: dict[str, Columns] = {
@@ -95,7 +88,6 @@ COLUMNS: dict[str, Columns] = {
 }
 LOGS = ("messages", "events")
 """The tables that are logs: read by offset, in slices, and as streams."""
-POSITION = {"messages": "offset", "events": "event"}
 
 
 def schema_of(table: str) -> StructType:

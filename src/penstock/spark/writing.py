@@ -86,19 +86,26 @@ def stage(options: WriteOptions, job: str | None, batches: Iterator[pa.RecordBat
     name = f"{job or f'spark-{query}'}-{place}-{uuid.uuid4().hex}"
     client = connected(options.servers, options.secrets, patient=True)
     count = 0
-    try:
+    with dropped_on_failure(client, name):
         for batch in batches:
             for topic, rows in by_topic(batch, options.topic):
                 count += _hand_in(client, name, topic, rows)
         if count:
             client.seal_stage(name)
+    return Staged(name, count, query)
+
+
+@contextlib.contextmanager
+def dropped_on_failure(client: Client, stage: str) -> Iterator[None]:
+    """In a task: drop its stage if the task fails, for the driver gets nothing to name the stage by."""
+    try:
+        yield
     except (ConnectionLost, RequestTimeout):  # nobody would hear it; the broker drops what nobody touches
         raise
-    except BaseException:  # the driver gets nothing to name it by
+    except BaseException:
         with contextlib.suppress(PenstockError):
-            client.drop_staged([name])
+            client.drop_staged([stage])
         raise
-    return Staged(name, count, query)
 
 
 def _hand_in(client: Client, stage: str, topic: str, rows: pa.RecordBatch) -> int:

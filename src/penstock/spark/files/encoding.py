@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from penstock.model.errors import InvalidArgument
 from penstock.segments.schema import MESSAGES
 from penstock.spark.files.roles import BASE64
+from penstock.spark.files.sources import FORMATS
 from penstock.spark.files.values import json_of_rows, text_of
 from penstock.spark.identities import message_ids
 from penstock.spark.packing import data_of
@@ -42,8 +44,8 @@ class Form:
     def __post_init__(self) -> None:
         problems = [f"there is no column {name!r}" for name in self.columns if name not in COLUMNS]
         problems += [f"{name} is there twice" for name in sorted(set(self.columns)) if self.columns.count(name) > 1]
-        if self.format not in ("csv", "jsonl", "parquet"):
-            problems.append(f"format: {self.format!r} is none of csv, jsonl, parquet")
+        if self.format not in FORMATS:
+            problems.append(f"format: {self.format!r} is none of {', '.join(FORMATS)}")
         if self.value not in VALUES:
             problems.append(f"value: {self.value!r} is none of {', '.join(VALUES)}")
         elif self.value != "text" and self.format == "parquet":
@@ -70,20 +72,23 @@ class Form:
         return any(name in self.columns for name in _BYTES)
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """Takes the messages of a file, batch by batch."""
 
+    def __init__(self, form: Form, file: IO[bytes]) -> None:
+        self._form, self._file = form, file
+
+    @abstractmethod
     def write(self, columns: dict[str, pa.Array]) -> None:
         """Some more rows."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most hold nothing back
         """That was all."""
 
 
 def writer_of(form: Form, file: IO[bytes]) -> Writer:
     """What writes a file of this form."""
-    kinds: dict[str, type[_CsvWriter | _JsonWriter | _ParquetWriter]]
-    kinds = {"csv": _CsvWriter, "jsonl": _JsonWriter, "parquet": _ParquetWriter}
+    kinds: dict[str, type[Writer]] = {"csv": _CsvWriter, "jsonl": _JsonWriter, "parquet": _ParquetWriter}
     return kinds[form.format](form, file)
 
 
@@ -96,8 +101,9 @@ def columns_of(batch: pa.RecordBatch, form: Form, topic: str, partition: int) ->
     return {name: made[name]() if name in made else batch.column(name) for name in form.columns}
 
 
-class _ParquetWriter:
+class _ParquetWriter(Writer):
     def __init__(self, form: Form, file: IO[bytes]) -> None:
+        super().__init__(form, file)
         self._schema = form.schema
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
@@ -118,11 +124,11 @@ class _ParquetWriter:
         self._writer.close()
 
 
-class _CsvWriter:
+class _CsvWriter(Writer):
     """Texts in quotes, so that one that is empty is told from one that is not there; all else without."""
 
     def __init__(self, form: Form, file: IO[bytes]) -> None:
-        self._form, self._file = form, file
+        super().__init__(form, file)
         names = [*form.columns, *([BASE64] if form.is_marked else [])]
         file.write(",".join(names).encode() + b"\n")
 
@@ -134,14 +140,8 @@ class _CsvWriter:
         pieces = [*pieces, _csv_field(marks.column()), "\n"] if self._form.is_marked else [*pieces[:-1], "\n"]
         self._file.write(data_of(pc.binary_join_element_wise(*pieces, "")))
 
-    def close(self) -> None:
-        """Nothing is held back."""
 
-
-class _JsonWriter:
-    def __init__(self, form: Form, file: IO[bytes]) -> None:
-        self._form, self._file = form, file
-
+class _JsonWriter(Writer):
     def write(self, columns: dict[str, pa.Array]) -> None:
         marks = _Marks(len(next(iter(columns.values()))))
         made = {
@@ -153,9 +153,6 @@ class _JsonWriter:
             made["value"] = _quoted_unless_json(made["value"], marks)
         rows = json_of_rows(made, as_they_are, marks.json() if marks.rows else None)
         self._file.write(data_of(pc.binary_join_element_wise(rows, "\n", "")))
-
-    def close(self) -> None:
-        """Nothing is held back."""
 
 
 class _Marks:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import google_crc32c
 import msgspec
@@ -89,16 +90,14 @@ def _batches(options: ReadOptions, form: Form, chunk: Chunk) -> Iterator[pa.Reco
                 yield kept
 
 
-class _Counted:
-    """A file that knows what went into it."""
-
-    closed = False
+class _Counted(io.RawIOBase):
+    """A file that knows what went into it; whoever opened the file below closes that."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.size = self.checksum = 0
 
-    def write(self, data: bytes | pa.Buffer) -> int:
+    def write(self, data: Any) -> int:
         plain = bytes(data)
         self._file.write(plain)
         self.size += len(plain)
@@ -108,17 +107,5 @@ class _Counted:
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
     def tell(self) -> int:
         return self.size
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        """Whoever opened it closes it."""

@@ -94,10 +94,7 @@ def messages_of(block: Block, roles: Roles, limits: BrokerConfig) -> tuple[Colum
 def _named(block: Block, roles: Roles, problems: Problems) -> Columns:
     there = block.columns
     if roles.value is not None:
-        values = _binary(there[roles.value])
-        if values.null_count:
-            _note(problems, values.is_null(), f"{roles.value}: it is NULL, and a message has a value")
-            values = pc.fill_null(values, b"")
+        values = _without_nulls(roles.value, _binary(there[roles.value]), problems)
     else:
         values = block.whole if block.whole is not None else _binary(json_of_rows(there))
     headers = [(TIME, roles.time)] if roles.time is not None else []
@@ -120,9 +117,7 @@ def _exported(block: Block, problems: Problems) -> Columns:
         marks = there[BASE64].to_pylist()
         values = _decoded("value", values, marks, problems)
         keys = None if keys is None else _decoded("key", keys, marks, problems)
-    if values.null_count:
-        _note(problems, values.is_null(), "value: it is NULL, and a message has a value")
-        values = pc.fill_null(values, b"")
+    values = _without_nulls("value", values, problems)
     maps = None
     if "headers" in there and there["headers"].null_count < block.count:
         maps = _header_maps(there["headers"], problems)
@@ -134,6 +129,12 @@ def _exported(block: Block, problems: Problems) -> Columns:
         _priorities("priority", there["priority"], problems) if "priority" in there else None,
         _times("deliver_at", there["deliver_at"], problems) if "deliver_at" in there else None,
     )
+
+
+def _without_nulls(name: str, values: pa.Array, problems: Problems) -> pa.Array:
+    if values.null_count:
+        _note(problems, values.is_null(), f"{name}: it is NULL, and a message has a value")
+    return pc.fill_null(values, b"") if values.null_count else values
 
 
 def _decoded(name: str, column: pa.Array, marks: list[str | None], problems: Problems) -> pa.Array:

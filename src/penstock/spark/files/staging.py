@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,13 +9,13 @@ from typing import NamedTuple
 from pyspark import TaskContext
 
 from penstock.client.sync import Client
-from penstock.model.errors import ConnectionLost, PenstockError, RequestTimeout
 from penstock.spark.connecting import connected
 from penstock.spark.files.cutting import Range
 from penstock.spark.files.roles import Roles, messages_of
 from penstock.spark.files.rows import BadRow, read_range
 from penstock.spark.options import Secrets
 from penstock.spark.packing import Columns, request_of, requests
+from penstock.spark.writing import dropped_on_failure
 
 ATTEMPTS = 4
 """How often Spark tries a task, unless it is told otherwise."""
@@ -51,7 +50,7 @@ def stage_range(target: Target, work: tuple[Range, str]) -> Done:
     client = connected(target.servers, target.secrets, patient=True)
     messages = 0
     bad: list[BadRow] = []
-    try:
+    with dropped_on_failure(client, name):
         for columns, wrong in _read(part, target, client):
             bad += wrong
             if columns is None:
@@ -62,12 +61,6 @@ def stage_range(target: Target, work: tuple[Range, str]) -> Done:
                     client.stage_packed(name, request_of(target.topic, some))
         if messages and not target.dry_run:
             client.seal_stage(name)
-    except (ConnectionLost, RequestTimeout):  # nobody would hear it; the broker drops what nobody touches
-        raise
-    except BaseException:
-        with contextlib.suppress(PenstockError):
-            client.drop_staged([name])
-        raise
     return Done(name, messages, sorted(bad, key=lambda row: row.line))
 
 
@@ -83,15 +76,6 @@ def _read(part: Range, target: Target, client: Client) -> Iterator[tuple[Columns
             yield None, block.bad
             continue
         columns, problems = messages_of(block, target.roles, client.limits)
-        rows = list(problems)
-        places = block.locate(rows) if rows else []
-        yield (
-            columns,
-            [
-                *block.bad,
-                *(
-                    BadRow(part.source.path, line, problems[row], text)
-                    for row, (line, text) in zip(rows, places, strict=True)
-                ),
-            ],
-        )
+        places = block.locate(list(problems)) if problems else []
+        found = zip(problems.values(), places, strict=True)
+        yield columns, [*block.bad, *(BadRow(part.source.path, line, wrong, text) for wrong, (line, text) in found)]

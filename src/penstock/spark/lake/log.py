@@ -68,15 +68,10 @@ class LakeState:
         self.files: dict[str, LakeFile] = {}
         self.gaps: list[Gap] = []
 
-    def log(self, table: str, partition: int) -> list[LakeFile]:
-        """The files of a log, in order."""
-        mine = [file for file in self.files.values() if file.table == table and file.partition == partition]
-        return sorted(mine, key=lambda file: file.base)
-
     def logs(self) -> dict[tuple[str, int], list[LakeFile]]:
         """The files of all logs, in order, by table and partition."""
         found: dict[tuple[str, int], list[LakeFile]] = {}
-        for file in sorted(self.files.values(), key=lambda file: (file.table, file.partition, file.base)):
+        for file in sorted(self.files.values(), key=_order):
             found.setdefault((file.table, file.partition), []).append(file)
         return found
 

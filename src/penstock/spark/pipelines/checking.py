@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from penstock.model.errors import InvalidArgument
 from penstock.model.units import parse_digits, parse_duration
@@ -27,6 +27,7 @@ from penstock.spark.pipelines.reading import (
 )
 from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Source, Step, Watermark
 
+Part = TypeVar("Part", Source, Sink)
 CONTINUOUS, AVAILABLE_NOW = "continuous", "available-now"
 _TRIGGER_MAX_S = 30 * 86_400.0
 _OF_TOPICS = ("starting", "max_per_trigger")
@@ -131,7 +132,7 @@ def _pipeline(place: str, given: Given, notes: Notes) -> Pipeline:
     readers: dict[str, Read] = {
         "sources": lambda part: _sources(f"{place}.sources", part, notes),
         "steps": lambda part: _steps(f"{place}.steps", part, notes),
-        "sinks": lambda part: _sinks(f"{place}.sinks", part, notes),
+        "sinks": lambda part: _parts(f"{place}.sinks", part, notes, "sink", _sink),
         "trigger": _trigger,
     }
     found = notes.section(place, given, readers, ("sources", "sinks"))
@@ -222,25 +223,32 @@ def _check_tables(declared: Declared, notes: Notes) -> None:
 # Sources, steps, sinks.
 
 
-def _sources(place: str, given: Given, notes: Notes) -> dict[str, Source]:
+def _parts(
+    place: str, given: Given, notes: Notes, what: str, read: Callable[[str, Given, Notes], Part]
+) -> dict[str, Part]:
+    """The sources or the sinks of a pipeline by name, without those that have problems."""
     found = {}
     for name, part in given.items().items():
         inner, before = f"{place}.{name}", len(notes.problems)
         notes.stands(inner, part)
-        if wrong := named(VIEW_NAME, name, "source"):
+        if wrong := named(VIEW_NAME if what == "source" else PART_NAME, name, what):
             notes.wrong(inner, wrong)
-        source = _source(inner, part, notes)
-        if source is not None and len(notes.problems) == before:
-            found[name] = source
+        made = read(inner, part, notes)
+        if len(notes.problems) == before:
+            found[name] = made
     if not given.items():
-        raise InvalidArgument("there are none: a pipeline reads something")
+        raise InvalidArgument(f"there are none: a pipeline {'reads' if what == 'source' else 'writes'} something")
+    return found
+
+
+def _sources(place: str, given: Given, notes: Notes) -> dict[str, Source]:
+    found = _parts(place, given, notes, "source", _source)
     if len({name.lower() for name in found}) < len(found):
         raise InvalidArgument("two names differ in capitals only, which are one to SQL")
     return found
 
 
-def _source(place: str, given: Given, notes: Notes) -> Source | None:
-    before = len(notes.problems)
+def _source(place: str, given: Given, notes: Notes) -> Source:
     readers: dict[str, Read] = {
         "topic": topic,
         "events": topic,
@@ -275,7 +283,7 @@ def _source(place: str, given: Given, notes: Notes) -> Source | None:
             notes.wrong(f"{place}.schema", "lines of text have one column, `value`")
     if found.get("bad_rows") not in (None, *_BAD_ROWS.get(kind or "", ("dead-letter", "drop", "fail"))):
         notes.wrong(f"{place}.bad_rows", "files have no dead letters: give fail (the default) or drop")
-    return Source(**found) if len(notes.problems) == before else None
+    return Source(**found)
 
 
 def _watermark(place: str, given: Given, notes: Notes) -> Watermark | None:
@@ -323,23 +331,7 @@ def _python(given: Given) -> Any:
     return given.value
 
 
-def _sinks(place: str, given: Given, notes: Notes) -> dict[str, Sink]:
-    found = {}
-    for name, part in given.items().items():
-        inner, before = f"{place}.{name}", len(notes.problems)
-        notes.stands(inner, part)
-        if wrong := named(PART_NAME, name, "sink"):
-            notes.wrong(inner, wrong)
-        sink = _sink(inner, part, notes)
-        if sink is not None and len(notes.problems) == before:
-            found[name] = sink
-    if not given.items():
-        raise InvalidArgument("there are none: a pipeline writes something")
-    return found
-
-
-def _sink(place: str, given: Given, notes: Notes) -> Sink | None:
-    before = len(notes.problems)
+def _sink(place: str, given: Given, notes: Notes) -> Sink:
     readers: dict[str, Read] = {
         "from": text,
         "where": expression,
@@ -360,9 +352,7 @@ def _sink(place: str, given: Given, notes: Notes) -> Sink | None:
         notes.wrong(f"{place}.mode", f"a {kind} takes {' or '.join(_MODES[kind])}")
     if found.get("console") is False:
         notes.wrong(f"{place}.console", "a sink is a topic, a table or `console: true`")
-    if len(notes.problems) > before:
-        return None
-    return Sink(from_=found.pop("from"), **found)
+    return Sink(from_=found.pop("from", ""), **found)
 
 
 def _kind(

@@ -30,7 +30,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.model.names import LOWEST, PRIORITIES
 from penstock.model.units import parse_duration
 from penstock.spark.pipelines.letters import letter, with_parts
-from penstock.spark.pipelines.sources import PARTS
+from penstock.spark.pipelines.sources import PARTS, quoted
 from penstock.spark.pipelines.spec import MESSAGE, Sink
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def plain(view: DataFrame) -> DataFrame:
     kept = [name for name in view.columns if name != MESSAGE]
     if not kept:
         raise InvalidArgument(f"there is no column but {MESSAGE}: select some in a step")
-    return view.select(*[_quoted(name) for name in kept])
+    return view.select(*[quoted(name) for name in kept])
 
 
 # Topics.
@@ -141,7 +141,7 @@ def _default(view: DataFrame) -> Column:
         return f.col("value")
     if not kept:
         raise InvalidArgument(f"there is no column but {MESSAGE}: give an expression, such as message.value")
-    return f.to_json(f.struct(*[_quoted(name) for name in kept]))
+    return f.to_json(f.struct(*[quoted(name) for name in kept]))
 
 
 def _bytes(view: DataFrame, field: str, column: Column) -> Column:
@@ -259,7 +259,7 @@ def on_console(view: DataFrame) -> DataFrame:
 
 
 def _marked(field: StructField) -> Column:
-    column = f.col(_quoted(field.name))
+    column = f.col(quoted(field.name))
     if not isinstance(field.dataType, StringType | StructType | MapType | ArrayType):
         return column
     return f.regexp_replace(column.cast("string"), r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]", "\ufffd").alias(field.name)
@@ -300,7 +300,3 @@ def _alias(view: DataFrame, text: str) -> str | None:
 def _type(view: DataFrame, column: Column) -> DataType:
     """The type of an expression; raises what is wrong with it."""
     return view.select(column.alias("x")).schema[0].dataType
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

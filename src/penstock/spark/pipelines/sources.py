@@ -65,11 +65,11 @@ def _topic(spark: SparkSession, source: Source, place: Place, group: str) -> Dat
         return raw.select((value.cast("string") if source.value == "text" else value).alias("value"), message)
     fields = columns_of(str(source.schema))
     rows = _parsed(raw, fields)
-    fit = _is_text() & _is_closed() & _has_fields(fields, lambda name: f.col(_quoted(name)))
+    fit = _is_text() & _is_closed() & _has_fields(fields, lambda name: f.col(quoted(name)))
     if source.bad_rows == "fail":
         cause = f.concat(f.lit("the message "), _message_id(str(source.topic)), f.lit(": "), cause_of(fields))
         fit = f.when(fit, f.expr("true")).otherwise(f.raise_error(cause))
-    return rows.where(fit).select(*[_quoted(name) for name in fields.fieldNames()], message)
+    return rows.where(fit).select(*[quoted(name) for name in fields.fieldNames()], message)
 
 
 def messages(spark: SparkSession, source: Source, place: Place, group: str) -> DataFrame:
@@ -134,7 +134,7 @@ def cause_of(fields: StructType) -> Column:
     given = f.from_json(TEXT, "MAP<STRING, STRING>", {"allowSingleQuotes": "false"})
     wrong = []
     for field in fields:
-        name, found = field.name, f.col(_quoted(field.name))
+        name, found = field.name, f.col(quoted(field.name))
         kind = field.dataType.simpleString().upper()
         shown = f.concat(f.lit(f"{name} is not {kind}: "), f.substring(f.element_at(given, name), 1, 40))
         wrong.append(f.when(found.isNull() & f.element_at(given, name).isNotNull(), shown))
@@ -162,7 +162,8 @@ def _is_closed() -> Column:
     return f.endswith(f.col(TEXT), f.lit("}")) | f.endswith(trimmed, f.lit("}"))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -12,7 +12,7 @@ from penstock.model.layout import LogLayout, SegmentPlace
 from penstock.spark.jobs.auditing.problems import Findings, Key
 from penstock.spark.jobs.place import Place
 from penstock.spark.lake.layout import TABLES
-from penstock.spark.lake.log import LakeState, read_state
+from penstock.spark.lake.log import read_state
 from penstock.spark.lake.origin import LakeOrigin
 from penstock.spark.origins import Origin
 
@@ -111,10 +111,11 @@ class Side:
     def _of_lake(self, topic: str) -> Iterator[LogView]:
         """From the log of the lake alone: a file that is missing is found later, with all others."""
         assert self.place.path is not None
-        state: LakeState = read_state(Path(self.place.path), topic)
+        state = read_state(Path(self.place.path), topic)
+        logs = state.logs()
         for table in TABLES:
             for number in range(state.partitions):
-                segments = [file.place(state.topic_root) for file in state.log(table, number)]
+                segments = [file.place(state.topic_root) for file in logs.get((table, number), [])]
                 end = segments[-1].end if segments else 0
                 gaps = [(gap.start, gap.end) for gap in state.gaps if (gap.table, gap.partition) == (table, number)]
                 yield LogView(topic, number, table, segments, end, end, gaps)
