@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.message import MessageId
-from penstock.spark.identities import message_ids
+from penstock.spark.tables import message_ids
 
 
 @given(

@@ -16,7 +16,7 @@ rest through the server. A write is staged by tasks and published once by the dr
 | `slices.py`, `connecting.py`, `spreading.py` | what a task reads; one client in each process; work by items |
 | `batch.py`, `streaming.py`, `listed.py` | the readers: batches, streams, lists |
 | `writing.py`, `rows.py`, `packing.py` | the writers; rows as messages; columns as they are sent |
-| `frames.py`, `payloads.py` | `read_topic` and the like; JSON |
+| `frames.py` | `read_topic` and the like; JSON |
 | `sessions.py`, `java.py`, `registering.py` | a session that works, with a Java and the data source |
 | `shell.py`, `packaging.py` | the prompt; the archive for workers |
 """
@@ -27,8 +27,7 @@ from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.spark.errors import DataLoss
-    from penstock.spark.frames import explode_events, read_events, read_topic, topics
-    from penstock.spark.payloads import from_json, infer_schema
+    from penstock.spark.frames import explode_events, from_json, infer_schema, read_events, read_topic, topics
     from penstock.spark.registering import register
     from penstock.spark.sessions import session
     from penstock.spark.source import PenstockDataSource
@@ -50,8 +49,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "penstock.spark.errors": ("DataLoss",),
-        "penstock.spark.frames": ("explode_events", "read_events", "read_topic", "topics"),
-        "penstock.spark.payloads": ("from_json", "infer_schema"),
+        "penstock.spark.frames": (
+            *("explode_events", "from_json", "infer_schema", "read_events", "read_topic", "topics"),
+        ),
         "penstock.spark.registering": ("register",),
         "penstock.spark.sessions": ("session",),
         "penstock.spark.source": ("PenstockDataSource",),

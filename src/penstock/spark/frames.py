@@ -1,4 +1,7 @@
-"""Topics as DataFrames, the fast way: settled segments by Spark's own Parquet reader, the rest by the data source."""
+"""Topics as DataFrames, the fast way: settled segments by Spark's own Parquet reader, the rest by the data source.
+
+`from_json` parses values that are JSON.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
+_SAMPLE_ROWS = 1000
 PATTERN = frozenset("*?[]{}\\%")
 """What Spark takes for more than a part of a file's name."""
 
@@ -255,3 +259,33 @@ def _given(
     if "subscribe" in texts:
         raise InvalidArgument("subscribe: the topic is given already")
     return {**{name: value for name, value in named.items() if value is not None}, **texts}
+
+
+# Values that are JSON.
+
+
+def infer_schema(frame: DataFrame, *, column: str = "value", rows: int = _SAMPLE_ROWS) -> StructType:
+    """The schema of the JSON in a column, as the first rows have it (of a batch, not of a stream)."""
+    if frame.isStreaming:
+        raise InvalidArgument(
+            "the schema of a stream cannot be inferred: infer it from a batch read of the topic, and give that one"
+        )
+    texts = [row[0] for row in frame.select(f.col(column).cast("string")).limit(rows).collect() if row[0] is not None]
+    if not texts:
+        raise InvalidArgument(f"there is nothing in column {column} to infer a schema from: give one")
+    session = frame.sparkSession
+    schema = session.read.json(session.createDataFrame([(text,) for text in texts], "text STRING")).schema
+    if not schema.fields or schema.fieldNames() == ["_corrupt_record"]:
+        raise InvalidArgument(f"column {column} holds no JSON objects: {texts[0]!r:.80}")
+    return schema
+
+
+def from_json(
+    frame: DataFrame, schema: StructType | str | None = None, *, column: str = "value", into: str = "data"
+) -> DataFrame:
+    """The rows with their JSON parsed into a column `data`; what does not parse is NULL there.
+
+    Without a schema it is inferred from the first rows.
+    """
+    found = infer_schema(frame, column=column) if schema is None else schema
+    return frame.withColumn(into, f.from_json(f.col(column).cast("string"), found))

@@ -17,9 +17,8 @@ from penstock.cli.target import Target, add_options, targeted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.jobs.outcome import Outcome
+    from penstock.spark.jobs.outcome import Outcome, Progress
     from penstock.spark.jobs.place import Place
-    from penstock.spark.jobs.progress import Progress
 
 _PANEL = "How it runs"
 MasterOption = Annotated[

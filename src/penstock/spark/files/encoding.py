@@ -17,8 +17,8 @@ from penstock.segments.schema import MESSAGES
 from penstock.spark.files.roles import BASE64
 from penstock.spark.files.sources import FORMATS
 from penstock.spark.files.values import json_of_rows, text_of
-from penstock.spark.identities import message_ids
 from penstock.spark.packing import data_of
+from penstock.spark.tables import message_ids
 
 COLUMNS = (
     *("partition", "offset", "timestamp", "key", "value", "headers", "priority", "deliver_at"),

@@ -6,8 +6,8 @@ from penstock.spark.jobs import Place, archive
 archive(session(), Place(servers="localhost:9000"), ["orders"], "/lake")
 
 A job plans on the driver, lets tasks do the work, and makes the result visible in one step: a publish for a producer
-and sequence, a commit in the log of a lake, or a rename. All share `place.py`, `outcome.py`, `progress.py`
-and `failing.py` (clear errors).
+and sequence, a commit in the log of a lake, or a rename. All share `place.py`, `outcome.py` (with
+progress) and `failing.py` (clear errors).
 """
 
 from typing import TYPE_CHECKING
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from penstock.spark.jobs.dlq_reporting import dlq_report
     from penstock.spark.jobs.exporting import export
     from penstock.spark.jobs.loading import load
-    from penstock.spark.jobs.outcome import Outcome
+    from penstock.spark.jobs.outcome import Outcome, Progress
     from penstock.spark.jobs.place import Place
-    from penstock.spark.jobs.progress import Progress
     from penstock.spark.jobs.replaying import replay
     from penstock.spark.jobs.tracing.job import trace_report
 
@@ -56,9 +55,8 @@ __getattr__, __dir__ = lazy_names(
         "penstock.spark.jobs.dlq_reporting": ("dlq_report",),
         "penstock.spark.jobs.exporting": ("export",),
         "penstock.spark.jobs.loading": ("load",),
-        "penstock.spark.jobs.outcome": ("Outcome",),
+        "penstock.spark.jobs.outcome": ("Outcome", "Progress"),
         "penstock.spark.jobs.place": ("Place",),
-        "penstock.spark.jobs.progress": ("Progress",),
         "penstock.spark.jobs.replaying": ("replay",),
         "penstock.spark.jobs.tracing.job": ("trace_report",),
     },

@@ -13,14 +13,12 @@ from penstock.model.schedules import SCHEDULES
 from penstock.spark.errors import DataLoss
 from penstock.spark.jobs.auditing.sides import joined
 from penstock.spark.jobs.failing import told_clearly
-from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.lake.copying import Copying, LogPlan, Piece, TopicPlan, bundles, holes, plan_topic
 from penstock.spark.lake.layout import LakeFile, limits
 from penstock.spark.lake.log import Gap, LakeWriter, read_state
-from penstock.spark.lake.origin import is_lake
-from penstock.spark.lake.places import lake_root
+from penstock.spark.lake.origin import is_lake, lake_root
 from penstock.spark.lake.writing import read_back
 from penstock.spark.origins import Origin
 from penstock.spark.spreading import spread

@@ -12,13 +12,11 @@ from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.spark.errors import JobFailed
 from penstock.spark.frames import PATTERN, read_segments
 from penstock.spark.jobs.failing import told_clearly
-from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.progress import SILENCE, Progress
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.lake.compacting import KEPT_FILE, Compacting, Group, groups_of
 from penstock.spark.lake.layout import NEW, LakeFile, limits
 from penstock.spark.lake.log import LakeState, LakeWriter, lake_topics
-from penstock.spark.lake.origin import whole_state
-from penstock.spark.lake.places import known_lake
+from penstock.spark.lake.origin import known_lake, whole_state
 from penstock.spark.lake.writing import LogPlace, read_back
 from penstock.spark.spreading import spread
 

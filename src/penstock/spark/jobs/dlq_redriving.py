@@ -22,11 +22,9 @@ from penstock.model.pace import Pace
 from penstock.spark.frames import read_events, read_topic
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.letters import letters, letters_topics
-from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import OFFSET, ORIGIN, Part, Published, identity_of
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
+from penstock.spark.jobs.parts import OFFSET, ORIGIN, Part, Published, check_repeatable, identity_of
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
-from penstock.spark.jobs.repeatable import check_repeatable
 from penstock.spark.options import WriteOptions
 
 if TYPE_CHECKING:

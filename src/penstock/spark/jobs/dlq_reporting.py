@@ -16,9 +16,8 @@ from penstock.model.errors import InvalidArgument
 from penstock.spark.frames import union
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.letters import letters, letters_topics
-from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.jobs.similar import similar_groups
 
 if TYPE_CHECKING:

@@ -25,12 +25,10 @@ from penstock.spark.files.whole import remove_unfinished, write_whole
 from penstock.spark.filters import Wanted
 from penstock.spark.frames import no_messages
 from penstock.spark.jobs.failing import told_clearly
-from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import Part
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
+from penstock.spark.jobs.parts import Part, check_repeatable
 from penstock.spark.jobs.past import Past, window_of
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
-from penstock.spark.jobs.repeatable import check_repeatable
 from penstock.spark.options import read_options
 from penstock.spark.planning import Plan
 from penstock.spark.spreading import spread

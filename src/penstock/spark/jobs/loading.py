@@ -30,9 +30,8 @@ from penstock.spark.files.sources import Source, find_sources, read_head
 from penstock.spark.files.staging import ATTEMPTS, Done, Target, stage_name, stage_range
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.loaded import Known, Memory, words_of
-from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.options import WriteOptions
 from penstock.spark.spreading import spread
 from penstock.spark.writing import Staged, publish

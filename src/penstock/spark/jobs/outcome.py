@@ -1,10 +1,10 @@
-"""What a job answers: the same for people, for programs, and for whoever called the function."""
+"""What a job tells: how far it is, and what it did; the same for people, programs and callers of the function."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,30 @@ class Outcome:
             "rows": [dict(zip(names, row, strict=True)) for row in self.rows],
             "notes": list(self.notes),
         }
+
+
+class Progress(Protocol):
+    """Hears of the steps of a job; called from its thread."""
+
+    def step(self, doing: str, total: int | None = None) -> None:
+        """A step begins, such as `"staging part 3"`; with how many rows it has, if that is known.
+
+        Where there is no total, whoever shows progress can look at the tasks of Spark.
+        """
+
+    def advance(self, rows: int) -> None:
+        """So many more rows of the step are done."""
+
+
+class Silence:
+    """Nobody listens."""
+
+    def step(self, doing: str, total: int | None = None) -> None:
+        """Not shown."""
+
+    def advance(self, rows: int) -> None:
+        """Not shown."""
+
+
+SILENCE: Progress = Silence()
+"""What jobs take when nobody listens."""

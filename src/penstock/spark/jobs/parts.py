@@ -11,16 +11,19 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.model.errors import InvalidArgument
 from penstock.model.pace import Pace
 from penstock.spark.options import WriteOptions
 from penstock.spark.writing import Staged, publish, stage
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from penstock.client.sync import Client
 
 ORIGIN = "penstock-origin"
@@ -29,6 +32,12 @@ PARTITION, OFFSET = "penstock_partition", "penstock_offset"
 """Columns beside those of a message: of which message of the source a row is made."""
 _TURN_S = 0.25
 """At a limited rate, as many messages go at once as are due in so long."""
+_REFUSED = {
+    "CURRENT_LIKE": "the time at which it runs (now, current_timestamp, current_date)",
+    "WINDOW_EXPRESSION": "other messages (OVER)",
+    "AGGREGATE_EXPRESSION": "other messages (count, sum and the like)",
+}
+"""Patterns of Spark's plans that a job in parts cannot have, in words."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +126,21 @@ class Published:
         producer = self.producer(part.partition)
         staged: list[Staged] = [stage(self._options, producer, iter(rows.to_batches()))] if len(rows) else []
         publish(self._options, producer, reached, staged)
+
+
+def check_repeatable(frame: DataFrame, what: str) -> None:
+    """Raise if the rows of a frame depend on more than the messages themselves.
+
+    A job that works in parts, and goes on after a kill, asks again for a part: it must get the same rows.
+    """
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - only the JVM knows it
+    java: Any = frame.sparkSession._jvm  # noqa: SLF001
+    patterns = java.org.apache.spark.sql.catalyst.trees.TreePattern
+    found = [words for name, words in _REFUSED.items() if plan.containsPattern(getattr(patterns, name)())]
+    if not plan.deterministic():
+        found.append("chance (rand, uuid and the like)")
+    if found:
+        raise InvalidArgument(
+            f"{what} depends on {' and on '.join(found)}: run in parts, or again after a kill, it would choose others. "
+            "It may depend on the columns of each message alone"
+        )

@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from penstock.model.errors import InvalidArgument
 from penstock.spark.files.whole import remove_unfinished, sync, write_whole
-from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.outcome import Outcome, Progress
 from penstock.spark.jobs.parts import Part, rounds
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from penstock.spark.jobs.past import Past
-    from penstock.spark.jobs.progress import Progress
 
 FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
 """What files can be, and how Spark calls it."""

@@ -19,12 +19,10 @@ from penstock.model.options import check_rate
 from penstock.model.units import Time
 from penstock.spark.frames import no_messages
 from penstock.spark.jobs.failing import told_clearly
-from penstock.spark.jobs.outcome import Outcome
-from penstock.spark.jobs.parts import OFFSET, ORIGIN, PARTITION, Part, Published, identity_of, rounds
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
+from penstock.spark.jobs.parts import OFFSET, ORIGIN, PARTITION, Part, Published, check_repeatable, identity_of, rounds
 from penstock.spark.jobs.past import Past, window_of
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
-from penstock.spark.jobs.repeatable import check_repeatable
 from penstock.spark.jobs.replay_files import FORMATS, Files
 from penstock.spark.options import WriteOptions
 from penstock.spark.rows import check_columns

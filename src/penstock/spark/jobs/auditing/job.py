@@ -15,15 +15,13 @@ from penstock.spark.jobs.auditing.conservation import Folds, fold
 from penstock.spark.jobs.auditing.duplicates import WAYS, find_duplicates
 from penstock.spark.jobs.auditing.events import EventLog, events_of, read_logs
 from penstock.spark.jobs.auditing.files import CHUNK_BITS, check_files
-from penstock.spark.jobs.auditing.instant import Groups, look_at_once
 from penstock.spark.jobs.auditing.problems import Findings, Key
-from penstock.spark.jobs.auditing.sides import LogView, Run, Side, inside, joined, without
+from penstock.spark.jobs.auditing.sides import Groups, LogView, Run, Side, inside, joined, look_at_once, without
 from penstock.spark.jobs.auditing.sums import Sum, Sums, sum_up
 from penstock.spark.jobs.auditing.verdicts import check_events, check_folds, check_holes, compare_groups, cuts_of
 from penstock.spark.jobs.failing import told_clearly
-from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.origins import DirectoryOrigin
 from penstock.views.snapshot import Snapshot
 

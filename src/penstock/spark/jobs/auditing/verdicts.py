@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from penstock.spark.jobs.auditing.conservation import ENDS, Folds, standings
 from penstock.spark.jobs.auditing.events import EventLog
-from penstock.spark.jobs.auditing.instant import Groups
 from penstock.spark.jobs.auditing.problems import Findings, Key
-from penstock.spark.jobs.auditing.sides import LogView, Run, Side, gaps_of, joined, length, without
+from penstock.spark.jobs.auditing.sides import Groups, LogView, Run, Side, gaps_of, joined, length, without
 
 _COMPARED = ("published", *(kind for kind in ENDS if kind != "lapsed"), "lag")
 """Of groups. A server counts as lapsed what is about to be; all others being equal, that follows from the rest."""

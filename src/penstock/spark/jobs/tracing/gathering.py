@@ -1,4 +1,4 @@
-"""What the tasks found, put together: each table by one task, exact."""
+"""What the tasks found, put together: each table by one task, with exact percentiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.jobs.tracing.looking import METRICS, Part, look, packed, unpacked
 from penstock.spark.jobs.tracing.reading import Chunk
-from penstock.spark.jobs.tracing.weights import percentiles
+from penstock.spark.jobs.tracing.runs import flat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ PartKey = tuple[str, str, str]
 EDGES_US = [step * 10**power for power in range(1, 12) for step in (1, 2, 5)]
 """Where the bars of a histogram end; the last has everything above."""
 _DETAILS = 50
+_PERCENTS = (50, 95, 99)
 OTHERS = "(others)"
 
 
@@ -115,3 +116,49 @@ def _most_frequent(table: pa.Table) -> pa.Table:
             "messages": pa.array([row[2] for row in kept], pa.int64()),
         }
     )
+
+
+def percentiles(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """For each combination of keys: `messages`, `p50`, `p95`, `p99` and `highest` of the column `value`.
+
+    Between two values the percentile is as far as its place is between theirs, as pandas and Spark have it.
+    """
+    names = list(keys)
+    found = table.group_by([*names, "value"]).aggregate([("count", "sum")])
+    found = found.sort_by([(name, "ascending") for name in [*names, "value"]]).combine_chunks()
+    value, count = (flat(found.column(name)) for name in ("value", "count_sum"))
+    cell = _cells(found, names)
+    behind = pc.cumulative_sum(count)
+    starts = pc.cast(pc.indices_nonzero(pc.fill_null(pc.not_equal(pc.pairwise_diff(cell), 0), True)), pa.int64())  # noqa: FBT003
+    lasts = pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([len(found)], pa.int64())]), 1)
+    before = pc.subtract(behind.take(starts), count.take(starts))
+    messages = pc.subtract(behind.take(lasts), before)
+    seen = pc.subtract(behind, before.take(cell))  # how many of its cell are not higher
+    columns = {name: found.column(name).take(starts) for name in names}
+    columns["messages"] = messages
+    for percent in _PERCENTS:
+        place = pc.multiply(pc.subtract(messages, 1), percent)  # in hundredths
+        low = pc.divide(place, 100)
+        rest = pc.subtract(place, pc.multiply(low, 100))
+        high = pc.min_element_wise(pc.add(low, 1), pc.subtract(messages, 1))
+        lower, higher = (_at(value, count, seen, cell, wanted) for wanted in (low, high))
+        step = pc.divide(pc.multiply(pc.subtract(higher, lower), rest).cast(pa.float64()), 100.0)
+        columns[f"p{percent}"] = pc.add(lower.cast(pa.float64()), step)
+    columns["highest"] = value.take(lasts).cast(pa.float64())
+    return pa.table(columns)
+
+
+def _cells(table: pa.Table, names: list[str]) -> pa.Array:
+    """The number of the combination of each row, in order."""
+    changes = pa.repeat(pa.scalar(False), len(table))  # noqa: FBT003
+    for name in names:
+        column = table.column(name).combine_chunks()
+        codes = flat(pa.chunked_array([column.dictionary_encode(null_encoding="encode").indices.cast(pa.int64())]))
+        changes = pc.or_(changes, pc.fill_null(pc.not_equal(pc.pairwise_diff(codes), 0), False))  # noqa: FBT003
+    return pc.cumulative_sum(changes.cast(pa.int64()))
+
+
+def _at(value: pa.Array, count: pa.Array, seen: pa.Array, cell: pa.Array, wanted: pa.Array) -> pa.Array:
+    """The value at a place (from 0) of each cell: the first of which more are not higher."""
+    place = wanted.take(cell)
+    return value.filter(pc.and_(pc.greater(seen, place), pc.less_equal(pc.subtract(seen, count), place)))

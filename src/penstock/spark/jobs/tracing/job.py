@@ -12,9 +12,8 @@ from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.schedules import SCHEDULES
 from penstock.model.units import Duration, Time, parse_duration, parse_time_us
 from penstock.spark.jobs.failing import told_clearly
-from penstock.spark.jobs.outcome import Outcome
+from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.progress import SILENCE, Progress
 from penstock.spark.jobs.tracing.gathering import gather
 from penstock.spark.jobs.tracing.page import page, time_of
 from penstock.spark.jobs.tracing.planning import Logs, Surveyed, chunks_of, logs_of, survey

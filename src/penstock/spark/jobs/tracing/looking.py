@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.jobs.auditing.events import Era
 from penstock.spark.jobs.tracing.reading import Chunk, events_about, read_messages
-from penstock.spark.jobs.tracing.runs import Runs, joined, laid_over, layer, no_runs, runs_of
+from penstock.spark.jobs.tracing.runs import Runs, flat, joined, laid_over, layer, no_runs, runs_of
 
 HOUR_US = 3_600_000_000
 RETURNS = ("failed", "expired", "released")
@@ -56,9 +56,9 @@ class _Look:
         self._message_runs, self._messages = read_messages(chunk)
         events = events_about(chunk)
         self._kinds, self._groups, self._consumers, self._details, self._numbers, self._attempts = (
-            _flat(events.column(name)) for name in ("kind", "group", "consumer", "detail", "event", "attempt")
+            flat(events.column(name)) for name in ("kind", "group", "consumer", "detail", "event", "attempt")
         )
-        self._times, self._dues = (_flat(events.column(name)).cast(pa.int64()) for name in ("time", "due_at"))
+        self._times, self._dues = (flat(events.column(name)).cast(pa.int64()) for name in ("time", "due_at"))
         self._runs = runs_of(events).clipped(self._low, self._high) if len(events) else no_runs()
         groups = self._groups.take(self._runs.row)
         self._common = self._runs.where(pc.is_null(groups))
@@ -119,8 +119,8 @@ class _Look:
         }
         pieces = laid_over(layers)
         told = ("concern", "first", "done", "grave", "ended")
-        concerned = pc.is_valid(pc.coalesce(*(_flat(pieces.column(name)) for name in told)))
-        pieces = pieces.filter(pc.and_(concerned, pc.is_valid(_flat(pieces.column("message")))))
+        concerned = pc.is_valid(pc.coalesce(*(flat(pieces.column(name)) for name in told)))
+        pieces = pieces.filter(pc.and_(concerned, pc.is_valid(flat(pieces.column("message")))))
         return self._described(pieces)
 
     def _lost(self, era: Era | None) -> Runs:
@@ -146,10 +146,10 @@ class _Look:
 
     def _described(self, pieces: pa.Table) -> pa.Table:
         """Pieces with their number of messages, times, lane, and state."""
-        column = {name: _flat(pieces.column(name)) for name in pieces.column_names}
+        column = {name: flat(pieces.column(name)) for name in pieces.column_names}
         message = column["message"]
-        published, lane = (_flat(self._messages.column(name)).take(message) for name in ("published", "lane"))
-        due = pc.coalesce(self._dues.take(column["moved"]), _flat(self._messages.column("due")).take(message))
+        published, lane = (flat(self._messages.column(name)).take(message) for name in ("published", "lane"))
+        due = pc.coalesce(self._dues.take(column["moved"]), flat(self._messages.column("due")).take(message))
         ready = pc.max_element_wise(published, due)
         held = pc.coalesce(column["again"], column["held"])
         back = pc.max_element_wise(column["returned"], column["grave"])
@@ -203,7 +203,7 @@ class _Look:
         """What is neither settled nor gone, by since when it is where it is."""
         found = pieces.filter(pc.is_in(pieces.column("state"), pa.array(["held", "waiting"])))
         is_held = pc.equal(found.column("state"), "held")
-        holders = self._consumers.take(_flat(found.column("delivery")))
+        holders = self._consumers.take(flat(found.column("delivery")))
         consumer = pc.if_else(is_held, holders, pa.scalar(None, pa.string()))
         seen = pc.if_else(pc.is_valid(found.column("delivery")), "again", "first")
         state = pc.if_else(is_held, found.column("state"), seen)
@@ -241,7 +241,7 @@ class _Look:
     def _busy(self, pieces: pa.Table) -> pa.Table:
         """From the last delivery of each message to its ack, by who acked it."""
         found = pieces.filter(pc.and_(pc.is_valid(pieces.column("acked")), pc.is_valid(pieces.column("delivery"))))
-        acked, delivery = (_flat(found.column(name)) for name in ("acked", "delivery"))
+        acked, delivery = (flat(found.column(name)) for name in ("acked", "delivery"))
         table = pa.table(
             {
                 "consumer": self._consumers.take(acked),
@@ -253,7 +253,7 @@ class _Look:
 
     def _latencies(self, pieces: pa.Table) -> dict[str, pa.Table]:
         ready = pieces.column("ready")
-        first, done = (self._times.take(_flat(pieces.column(name))) for name in ("first", "done"))
+        first, done = (self._times.take(flat(pieces.column(name))) for name in ("first", "done"))
         values = {"wait": _waited(ready, first), "work": _waited(first, done), "total": _waited(ready, done)}
         found = {}
         for metric, value in values.items():
@@ -275,8 +275,3 @@ def _summed(table: pa.Table, keys: list[str]) -> pa.Table:
 
 def _total(counts: pa.ChunkedArray) -> int:
     return int(pc.sum(counts).as_py() or 0)
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)

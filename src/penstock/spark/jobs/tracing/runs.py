@@ -37,6 +37,12 @@ class Runs(NamedTuple):
         return cut.where(pc.less(cut.low, cut.high))
 
 
+def flat(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+
+
 def no_runs() -> Runs:
     """None."""
     return Runs(_NOTHING, _NOTHING, _NOTHING)
