@@ -240,7 +240,7 @@ def _gain(rounds: int) -> float:
 def _audit_seconds(master: str, data: Path, workers: int, warm: int, rounds: int) -> float:
     """The median of some audits in a session, without the first ones: Java gets quicker with each."""
     from penstock.spark.jobs import Place
-    from penstock.spark.jobs.sessions import job_session
+    from penstock.spark.sessions import job_session
 
     settings = {
         "spark.cores.max": str(workers),

@@ -1,14 +1,19 @@
-"""A Spark session that works here and now: the right Python, a Java, and the settings that the data source likes."""
+"""Spark sessions that work here and now: the right Python, a Java, the settings of the data source; and quiet ones."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.model.errors import InvalidArgument
 from penstock.spark.java import require_java
 
 if TYPE_CHECKING:
@@ -21,10 +26,17 @@ SETTINGS = {
 """What a session of ours has beyond Spark's defaults."""
 DRIVER_SETTINGS = {"spark.ui.showConsoleProgress": "false"}
 """The same, of one whose driver is in this process."""
+JOB_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+}
+"""What bulk work likes beyond that."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """In the environment of what spark-submit runs."""
 _PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _WORKER_PYTHON = Path(__file__).with_name("worker-python")
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_PANDAS = "PySpark does not yet fully support pandas"
 
 
 def session(
@@ -82,3 +94,37 @@ def _on_this_machine() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+# Sessions of commands.
+
+
+def job_session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "penstock job"
+) -> SparkSession:
+    """A quiet session: local, or on a master, to whose workers this very package is shipped."""
+    if master is not None and master.startswith("sc://"):
+        raise InvalidArgument(f"master: {master} is Spark Connect; jobs run on local, spark://… and other classic ones")
+    from penstock.spark.packaging import build_archive
+
+    hush()
+    spark = session(name, master=master, settings={**JOB_SETTINGS, **(settings or {})})
+    if master is not None and not master.startswith("local"):
+        place = tempfile.mkdtemp(prefix="penstock-")
+        atexit.register(shutil.rmtree, place, ignore_errors=True)  # workers may ask for it until then
+        spark.sparkContext.addPyFile(str(build_archive(Path(place) / "penstock.zip")))
+    return spark
+
+
+def hush() -> None:
+    """Have Spark tell errors only, each once and not as JSON, and nothing of pandas, which is not used here."""
+    from pyspark.logger import PySparkLogger
+
+    _append("SPARK_SUBMIT_OPTS", " ", f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    _append("PYTHONWARNINGS", ",", f"ignore:{_PANDAS}")  # in Spark's workers
+    warnings.filterwarnings("ignore", message=_PANDAS)
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+
+
+def _append(variable: str, separator: str, value: str) -> None:
+    os.environ[variable] = separator.join(filter(None, [os.environ.get(variable), value]))

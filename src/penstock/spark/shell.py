@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import traceback
-import warnings
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pyspark.logger import PySparkLogger
-
 from penstock.spark import explode_events, from_json, read_events, read_topic, session, topics
 from penstock.spark.options import Secrets
+from penstock.spark.sessions import hush
 
 CODE = "<shell>"
 """The name of what is run, in tracebacks."""
-_LOGGING = Path(__file__).with_name("log4j2.properties")
-_PANDAS = "PySpark does not yet fully support pandas"
 _LINES_MAX = 15
 
 
@@ -36,18 +30,6 @@ def names(servers: str | None, path: str | None, secrets: Secrets, master: str |
         "from_json": from_json,
         "explode_events": explode_events,
     }
-
-
-def hush() -> None:
-    """Have Spark tell errors only, each once and not as JSON, and nothing of pandas, which is not used here."""
-    _append("SPARK_SUBMIT_OPTS", " ", f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
-    _append("PYTHONWARNINGS", ",", f"ignore:{_PANDAS}")  # in Spark's workers
-    warnings.filterwarnings("ignore", message=_PANDAS)
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-
-
-def _append(variable: str, separator: str, value: str) -> None:
-    os.environ[variable] = separator.join(filter(None, [os.environ.get(variable), value]))
 
 
 def run(code: str, found: dict[str, Any]) -> None:

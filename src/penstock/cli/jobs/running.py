@@ -103,7 +103,7 @@ def session_for(master: str | None, conf: list[str] | None) -> Iterator[SparkSes
     """A quiet session of a command's own, stopped behind it, Ctrl-C or not."""
     settings = settings_of(conf)
     with what_is_missing_told():
-        from penstock.spark.jobs.sessions import job_session
+        from penstock.spark.sessions import job_session
 
         spark = job_session(master, settings)
     try:

@@ -13,13 +13,13 @@ from penstock.model.units import parse_digits
 from penstock.server.settings.table import suggestion
 from penstock.server.settings.values import Remark
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.sessions import job_session
 from penstock.spark.pipelines.checking import circles
 from penstock.spark.pipelines.planning import Planner, Query, Sessions
 from penstock.spark.pipelines.preparing import limits_of, missing_topics
 from penstock.spark.pipelines.progress import Batch
 from penstock.spark.pipelines.spec import Declared
 from penstock.spark.pipelines.supervising import Supervisor, Watch
+from penstock.spark.sessions import job_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
