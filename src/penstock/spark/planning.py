@@ -13,6 +13,7 @@ from penstock.spark.filters import Wanted
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions
 from penstock.spark.origins import Origin, chosen_topics
 from penstock.spark.slices import Slice, Span
+from penstock.spark.spreading import bundled
 
 _SLICE_ROWS = 1_000_000
 _SLICE_BYTES = 256 << 20
@@ -124,19 +125,8 @@ def slices(spans: Iterable[Span], min_slices: int) -> list[Slice]:
     least = math.ceil(total / _SLICES_MAX)
     size = max(_SMALL_ROWS, min(_SLICE_ROWS, math.ceil(total / _SLICES)), least)
     size = max(1, min(size, total // min_slices))
-    found: list[Slice] = []
-    waiting: list[Span] = []
-    rows = 0
-    for span in all_spans:
-        for part in _cut(span, min(size, max(_rows_of(span), least))):
-            if waiting and rows + part.count > size:
-                found.append(Slice(tuple(waiting)))
-                waiting, rows = [], 0
-            waiting.append(part)
-            rows += part.count
-    if waiting:
-        found.append(Slice(tuple(waiting)))
-    return found
+    parts = [part for span in all_spans for part in _cut(span, min(size, max(_rows_of(span), least)))]
+    return [Slice(tuple(some)) for some in bundled(parts, lambda part: part.count, size)]
 
 
 def _rows_of(span: Span) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -26,3 +26,16 @@ def spread(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Re
         lambda item: pickle.dumps(work(pickle.loads(item)))
     )
     return [pickle.loads(result) for result in results.collect()]
+
+
+def bundled(items: Iterable[Item], size_of: Callable[[Item], int], most: int) -> list[list[Item]]:
+    """Consecutive items together up to a size, for tasks that are worth starting; one that is larger is alone."""
+    found: list[list[Item]] = []
+    size = 0
+    for item in items:
+        if not found or size + size_of(item) > most:
+            found.append([])
+            size = 0
+        found[-1].append(item)
+        size += size_of(item)
+    return found

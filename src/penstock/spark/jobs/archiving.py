@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,13 @@ from penstock.spark.jobs.auditing.sides import joined
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
-from penstock.spark.lake.copying import Copying, LogPlan, Piece, TopicPlan, bundles, holes, plan_topic
+from penstock.spark.lake.copying import LogPlan, Piece, TopicPlan, copy_pieces, holes, plan_topic
 from penstock.spark.lake.layout import LakeFile, limits
 from penstock.spark.lake.log import Gap, LakeWriter, read_state
 from penstock.spark.lake.origin import is_lake, lake_root
 from penstock.spark.lake.writing import read_back
 from penstock.spark.origins import Origin
-from penstock.spark.spreading import spread
+from penstock.spark.spreading import bundled, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,14 +141,16 @@ class _Archiving:
             self._count(log, 0)
         total = sum(log.count for log in plan.logs)
         self._progress.step(f"copying {plan.topic}", total)
-        copying = Copying(plan.options, self._limits)
-        work = iter(bundles((piece for log in plan.logs for piece in log.pieces(self._limits)), _TASK_ROWS))
+        copying = partial(copy_pieces, plan.options, self._limits)
+        pieces = (piece for log in plan.logs for piece in log.pieces(self._limits))
+        work = iter(bundled(pieces, lambda piece: piece.span.count, _TASK_ROWS))
         at_once = max(_TASKS_AT_ONCE, 4 * self._spark.sparkContext.defaultParallelism)
         gaps = plan.gaps
         while tasks := list(islice(work, at_once)):
             added: list[LakeFile] = []
             removed: list[LakeFile] = []
-            for piece, files in self._done(tasks, copying):
+            done = spread(self._spark, tasks, copying)
+            for piece, files in zip(chain.from_iterable(tasks), chain.from_iterable(done), strict=True):
                 found = holes(piece, files)
                 if found and not self._allow_gaps:
                     raise DataLoss(f"of {piece.span}, some are gone: {found[0].start} to {found[0].end - 1}")
@@ -162,10 +165,6 @@ class _Archiving:
         if gaps or not writer.state.commits or writer.state.partitions < plan.partitions:
             writer.commit("archive", [], [], partitions=plan.partitions, gaps=gaps)
             self._note(plan.topic, gaps)
-
-    def _done(self, tasks: list[tuple[Piece, ...]], copying: Copying) -> Iterator[tuple[Piece, list[LakeFile]]]:
-        for pieces, results in zip(tasks, spread(self._spark, tasks, copying), strict=True):
-            yield from zip(pieces, results, strict=True)
 
     def _tally(self, log: LogPlan, piece: Piece, files: Sequence[LakeFile]) -> None:
         known = 0 if piece.tail is None else piece.tail.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from penstock.spark.errors import JobFailed
 from penstock.spark.frames import PATTERN, read_segments
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
-from penstock.spark.lake.compacting import KEPT_FILE, Compacting, Group, groups_of
+from penstock.spark.lake.compacting import KEPT_FILE, Group, compact_group, groups_of
 from penstock.spark.lake.layout import NEW, LakeFile, limits
 from penstock.spark.lake.log import LakeState, LakeWriter, lake_topics
 from penstock.spark.lake.origin import known_lake, whole_state
@@ -108,7 +109,7 @@ class _Compacting:
         """Write what becomes of the groups, read it back, and commit it."""
         topic = writer.state.topic
         self._progress.step(f"writing {topic}")
-        written = spread(self._spark, groups, Compacting(self._limits))
+        written = spread(self._spark, groups, partial(compact_group, self._limits))
         for group, files in zip(groups, written, strict=True):
             places = (files[0].base, files[-1].end) if files else None
             expected = (group.files[0].base, group.files[-1].end)

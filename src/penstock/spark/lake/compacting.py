@@ -87,15 +87,10 @@ def _loses(file: LakeFile, kept: int) -> bool:
     return kept < file.rows
 
 
-class Compacting:
-    """What a task does: it writes what is left of a group to new files, and tells which."""
-
-    def __init__(self, limit: Limits) -> None:
-        self._limit = limit
-
-    def __call__(self, group: Group) -> list[LakeFile]:
-        cover = (group.files[0].base, group.files[-1].end) if group.thinned else None
-        return write_files(group.log, _left(group), self._limit, cover)
+def compact_group(limit: Limits, group: Group) -> list[LakeFile]:
+    """In a task: write what is left of a group to new files; which these are."""
+    cover = (group.files[0].base, group.files[-1].end) if group.thinned else None
+    return write_files(group.log, _left(group), limit, cover)
 
 
 def _left(group: Group) -> Iterator[pa.RecordBatch]:

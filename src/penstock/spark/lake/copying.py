@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -143,31 +142,15 @@ def _check_same(plan: Plan, where: LogPlace, last: LakeFile) -> None:
         )
 
 
-def bundles(pieces: Iterable[Piece], rows: int) -> list[tuple[Piece, ...]]:
-    """Small pieces together, for tasks that are worth starting."""
-    found: list[tuple[Piece, ...]] = []
-    waiting: list[Piece] = []
-    for piece in pieces:
-        if waiting and sum(one.span.count for one in waiting) + piece.span.count > rows:
-            found.append(tuple(waiting))
-            waiting = []
-        waiting.append(piece)
-    return [*found, tuple(waiting)] if waiting else found
+def copy_pieces(options: Mapping[str, ReadOptions], limit: Limits, pieces: list[Piece]) -> list[list[LakeFile]]:
+    """In a task: copy pieces; which files each of them became."""
+    return [write_files(piece.log, _rows(options[piece.log.table], piece), limit) for piece in pieces]
 
 
-class Copying:
-    """What a task does: it copies pieces, and tells of each which files it became."""
-
-    def __init__(self, options: dict[str, ReadOptions], limit: Limits) -> None:
-        self._options, self._limit = options, limit
-
-    def __call__(self, pieces: tuple[Piece, ...]) -> list[list[LakeFile]]:
-        return [write_files(piece.log, self._rows(piece), self._limit) for piece in pieces]
-
-    def _rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        known: Iterator[pa.RecordBatch] = iter(()) if piece.tail is None else rows_of(piece.log, piece.tail)
-        table = piece.log.table
-        return chain(known, read_span(self._options[table], piece.span, SCHEMAS[table].names, Wanted()))
+def _rows(options: ReadOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
+    if piece.tail is not None:
+        yield from rows_of(piece.log, piece.tail)
+    yield from read_span(options, piece.span, SCHEMAS[piece.log.table].names, Wanted())
 
 
 def holes(piece: Piece, files: Sequence[LakeFile]) -> list[Gap]:

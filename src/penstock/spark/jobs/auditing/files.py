@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from penstock.segments.schema import POSITION, is_schema_of
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.spark.jobs.auditing.problems import Findings
 from penstock.spark.jobs.auditing.sides import LogView, Side
-from penstock.spark.spreading import spread
+from penstock.spark.spreading import bundled, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +50,8 @@ def check_files(spark: SparkSession, side: Side, findings: Findings) -> tuple[in
     What cannot be seen from here is read through the server, if there is one.
     """
     listed = [(view, segment) for view in side.logs.values() for segment in view.segments]
-    bundles = _bundles([_File(segment, view.table, view.partition) for view, segment in listed])
+    files = [_File(segment, view.table, view.partition) for view, segment in listed]
+    bundles = bundled(files, lambda file: file.segment.size_bytes, _TASK_BYTES)
     reports = [report for checked in spread(spark, bundles, _check_bundle) for report in checked]
     behind_server: list[tuple[LogView, SegmentPlace]] = []
     for (view, segment), report in zip(listed, reports, strict=True):
@@ -70,18 +70,6 @@ def check_files(spark: SparkSession, side: Side, findings: Findings) -> tuple[in
         view.source_from = min(view.source_from, segment.base)
         view.segments = [one for one in view.segments if one.end <= view.source_from]
     return len(listed), sum(segment.size_bytes for _, segment in listed)
-
-
-def _bundles(files: Iterable[_File]) -> list[list[_File]]:
-    found: list[list[_File]] = []
-    size = _TASK_BYTES
-    for file in files:
-        if size + file.segment.size_bytes > _TASK_BYTES:
-            found.append([])
-            size = 0
-        found[-1].append(file)
-        size += file.segment.size_bytes
-    return found
 
 
 def _check_bundle(files: list[_File]) -> list[_Checked]:
