@@ -119,11 +119,8 @@ def _parquet(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -
         if whole:
             frames.append(_columns(_files(spark, whole, fail_on_data_loss), topic))
         if edges:
-            conditions = [
-                (f.col("partition") == part.partition) & (f.col("offset") >= part.start) & (f.col("offset") < part.end)
-                for part in edges
-            ]
-            frames.append(_columns(_files(spark, edges, fail_on_data_loss).where(_any(conditions)), topic))
+            asked = any_of([is_within(part.partition, part.start, part.end) for part in edges])
+            frames.append(_columns(_files(spark, edges, fail_on_data_loss).where(asked), topic))
     return frames
 
 
@@ -153,12 +150,17 @@ def no_messages(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], schema_of("messages"))
 
 
-def _any(conditions: list[Column]) -> Column:
+def is_within(partition: int, start: int, end: int) -> Column:
+    """Whether a message is one of a partition, from one offset to before another."""
+    return (f.col("partition") == partition) & (f.col("offset") >= start) & (f.col("offset") < end)
+
+
+def any_of(conditions: list[Column]) -> Column:
     """All of them joined by OR, as a tree that is not deep."""
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2
-    return _any(conditions[:half]) | _any(conditions[half:])
+    return any_of(conditions[:half]) | any_of(conditions[half:])
 
 
 def _columns(segments: DataFrame, topic: str) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.names import DEAD_LETTERS, check_topic_name
-from penstock.spark.frames import no_messages, read_events, read_topic
+from penstock.spark.frames import is_within, no_messages, read_events, read_topic
 from penstock.spark.jobs.similar import template_of
 from penstock.spark.planning import between
 from penstock.spark.registering import register
@@ -122,8 +122,4 @@ def _listed(spark: SparkSession, place: Place, topic: str, part: Part | None) ->
             "template": template_of(f.col("cause")),
         }
     ).select(*COLUMNS)
-    if part is None:
-        return found
-    return found.where(
-        (f.col("partition") == part.partition) & (f.col("offset") >= part.start) & (f.col("offset") < part.end)
-    )
+    return found if part is None else found.where(is_within(part.partition, part.start, part.end))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
+from penstock.spark.frames import any_of, is_within
 from penstock.spark.jobs.auditing.files import CHUNK_BITS
 from penstock.spark.jobs.auditing.frames import Frames
 from penstock.spark.jobs.auditing.problems import Findings, Key
@@ -82,18 +82,13 @@ def _rows(
     if not listed:
         return {}
     conditions = [
-        (f.col("id") == ids[topic])
-        & (f.col("partition") == partition)
-        & (f.col("offset") >= chunk << CHUNK_BITS)
-        & (f.col("offset") < (chunk + 1) << CHUNK_BITS)
+        (f.col("id") == ids[topic]) & is_within(partition, chunk << CHUNK_BITS, (chunk + 1) << CHUNK_BITS)
         for topic, partition, chunk in listed
     ]
     keys = {(topic, partition) for topic, partition, _ in listed}
     frames = Frames(spark, side, "messages", ids, {}).all(lambda view: view.key in keys)
     tables = [
-        frame.where(reduce(lambda above, below: above | below, conditions))
-        .select("id", "partition", "offset", hashed().alias("hash"))
-        .toArrow()
+        frame.where(any_of(conditions)).select("id", "partition", "offset", hashed().alias("hash")).toArrow()
         for frame in frames
     ]
     if not tables:

@@ -126,7 +126,7 @@ class _Audit:
         return self._outcome(lines, folds, summary)
 
     def _choose(self, topics: Sequence[str] | None) -> list[str]:
-        known = sorted({name for side in self._sides for name in side.topic_names()})
+        known = sorted({name for side in self._sides for name in side.origin.topic_names()})
         if topics is None:
             return known
         if missing := [topic for topic in topics if topic not in known]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 Key = tuple[str, int]
 """A topic and a partition."""
@@ -23,14 +24,10 @@ class Found:
         return f"{'/'.join(place)}: {self.text}"
 
     @property
-    def order(self) -> tuple[str, int, int, str]:
+    def order(self) -> tuple[Any, ...]:
         """By place."""
-        return (
-            self.topic,
-            -1 if self.partition is None else self.partition,
-            -1 if self.offset is None else self.offset,
-            self.text,
-        )
+        places = (-1 if number is None else number for number in (self.partition, self.offset))
+        return (self.topic, *places, self.text)
 
 
 class Findings:

@@ -75,12 +75,9 @@ class Side:
     def is_lake(self) -> bool:
         return isinstance(self.origin, LakeOrigin)
 
-    def topic_names(self) -> list[str]:
-        return self.origin.topic_names()
-
     def look(self, topics: Iterable[str]) -> None:
         """Find out what it has of these topics; of those that it does not know, nothing."""
-        known = set(self.topic_names())
+        known = set(self.origin.topic_names())
         for topic in topics:
             if topic in known:
                 for view in self._views(topic):
