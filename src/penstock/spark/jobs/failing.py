@@ -26,16 +26,19 @@ def told_clearly() -> Iterator[None]:
         yield
     except PenstockError:
         raise
-    except PySparkException as error:
-        raise clear(error) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(f"there is no space left for {error.filename or 'what is to be written'}") from error
         raise
     except Exception as error:
-        if type(error).__name__ != "Py4JJavaError":
+        if not is_of_spark(error):
             raise
         raise clear(error) from error
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether an error comes from Spark, or from the Java below it."""
+    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 
 def clear(error: Exception) -> PenstockError:

@@ -124,7 +124,8 @@ def _pipelines(given: Given, notes: Notes) -> dict[str, Pipeline]:
             notes.wrong(place, wrong)
         found[name] = _pipeline(place, part, notes)
         read = {*found[name].sources, *(step.name for step in found[name].steps)}
-        notes.unread[name] = frozenset(_views(part)) - read
+        views = {*part.at("sources").found, *_step_names(_step_parts(part))}  # whatever is wrong with them
+        notes.unread[name] = frozenset(views - read)
     return found
 
 
@@ -156,13 +157,11 @@ def _trigger(given: Given) -> float | str:
 
 def _check_names(place: str, given: Given, notes: Notes) -> None:
     """Check that steps refer to what stands before them, and sinks to what is there, whatever else is wrong."""
-    items = given.value if isinstance(given.value, dict) else {}
-    known = list(_within(items, "sources"))
-    parts = _step_parts(items)
+    known, parts = list(given.at("sources").found), _step_parts(given)
     ahead = _step_names(parts)
-    for part in parts:
-        inner, name = _step_place(f"{place}.steps", part, parts.index(part)), part.items().get("name", Given("")).text
-        for view in _texts(part.items().get("input", Given(None))):
+    for place_in_list, part in enumerate(parts):
+        inner, name = _step_place(f"{place}.steps", part, place_in_list), part.at("name").text
+        for view in _texts(part.at("input")):
             if view in ahead and view not in known:
                 notes.wrong(f"{inner}.input", f"{view} does not come before {name}: steps are done in their order")
             else:
@@ -171,29 +170,18 @@ def _check_names(place: str, given: Given, notes: Notes) -> None:
             notes.wrong(f"{inner}.name", f"there is a source or step {name} already")
         if name:
             known.append(name)
-    for sink, part in _within(items, "sinks").items():
-        for view in _texts(part.value.get("from", Given(None))) if isinstance(part.value, dict) else ():
+    for sink, part in given.at("sinks").found.items():
+        for view in _texts(part.at("from")):
             _refers(f"{place}.sinks.{sink}.from", view, known, notes)
 
 
-def _views(given: Given) -> list[str]:
-    """The names of all sources and steps, whatever is wrong with them."""
-    items = given.value if isinstance(given.value, dict) else {}
-    return [*_within(items, "sources"), *_step_names(_step_parts(items))]
-
-
-def _step_parts(items: Mapping[str, Given]) -> list[Given]:
-    steps = items.get("steps", Given([]))
-    return [part for part in steps.value if isinstance(part.value, dict)] if isinstance(steps.value, list) else []
+def _step_parts(given: Given) -> list[Given]:
+    steps = given.at("steps").value
+    return [part for part in steps if isinstance(part.value, dict)] if isinstance(steps, list) else []
 
 
 def _step_names(parts: list[Given]) -> list[str]:
-    return [part.items()["name"].text for part in parts if "name" in part.items()]
-
-
-def _within(items: Mapping[str, Given], name: str) -> dict[str, Given]:
-    part = items.get(name, Given({}))
-    return part.value if isinstance(part.value, dict) else {}
+    return [part.at("name").text for part in parts if "name" in part.found]
 
 
 def _texts(given: Given) -> list[str]:
@@ -302,8 +290,7 @@ def _steps(place: str, given: Given, notes: Notes) -> list[Step]:
 
 def _step_place(place: str, given: Given, place_in_list: int) -> str:
     """Steps are called by their names, where they have one."""
-    name = given.value.get("name") if isinstance(given.value, dict) else None
-    return f"{place}.{name.text if name is not None and name.text else place_in_list}"
+    return f"{place}.{given.at('name').text or place_in_list}"
 
 
 def _step(place: str, given: Given, notes: Notes) -> Step | None:
@@ -312,7 +299,7 @@ def _step(place: str, given: Given, notes: Notes) -> Step | None:
     found = notes.section(place, given, readers, ("name",))
     if "name" in found and (wrong := named(VIEW_NAME, found["name"], "step")):
         notes.wrong(f"{place}.name", wrong)
-    items = given.items() if isinstance(given.value, dict) else {}
+    items = given.found
     if ("sql" in items) == ("python" in items):
         notes.wrong(place, "give sql or python, one of the two")
     elif "python" in items and "input" not in items:

@@ -10,7 +10,6 @@ run.stop                       somebody wants it to stop
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -50,8 +49,7 @@ class RunFiles:
                 f"{self._directory.name} runs already{who}, with the checkpoints in {self._directory}"
             ) from None
         self._lock = handle
-        with contextlib.suppress(FileNotFoundError):
-            (self._directory / "run.stop").unlink()
+        (self._directory / "run.stop").unlink(missing_ok=True)
 
     def let_go(self) -> None:
         """Others may run it."""

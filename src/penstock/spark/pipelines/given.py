@@ -31,6 +31,15 @@ class Given:
             return self.value
         raise InvalidArgument("here are keys: write lines such as `key: value` below it")
 
+    @property
+    def found(self) -> dict[str, Given]:
+        """What a mapping holds; nothing if it is none."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def at(self, name: str) -> Given:
+        """A part of a mapping, or of nothing."""
+        return self.found.get(name, Given(None))
+
     def parts(self) -> list[Given]:
         """What a list holds."""
         if isinstance(self.value, list):

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import runpy
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -61,12 +62,9 @@ def _line_in(path: Path, error: BaseException) -> int | None:
     """The last line of the file that an error came through."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    trace = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in trace if frame.f_code.co_filename == str(path)]
+    return lines[-1] if lines else None
 
 
 def function_of(python: Any, directory: Path) -> Function:

@@ -16,7 +16,7 @@ from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.names import DEAD_LETTERS
 from penstock.server.settings.table import suggestion
 from penstock.server.settings.values import Remark
-from penstock.spark.jobs.failing import clear
+from penstock.spark.jobs.failing import clear, is_of_spark
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.letters import group_of, letter, with_parts
 from penstock.spark.pipelines.loading import function_of
@@ -124,7 +124,7 @@ class Planner:
     def _explained(self, error: Exception) -> str:
         if isinstance(error, PenstockError):
             return str(error)
-        if not isinstance(error, PySparkException) and type(error).__name__ != "Py4JJavaError":
+        if not is_of_spark(error):
             return f"{type(error).__name__}: {error}"
         told = " ".join(str(clear(error)).removeprefix("the SQL is wrong: ").split())
         told = re.sub(r" SQLSTATE: \w+|\.?; line \d+ pos \d+.*", "", told)

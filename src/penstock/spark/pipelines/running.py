@@ -16,7 +16,6 @@ from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.checking import circles
 from penstock.spark.pipelines.planning import Planner, Query, Sessions
 from penstock.spark.pipelines.preparing import limits_of, missing_topics
-from penstock.spark.pipelines.progress import Batch
 from penstock.spark.pipelines.spec import Declared
 from penstock.spark.pipelines.supervising import Supervisor, Watch
 from penstock.spark.sessions import job_session
@@ -48,14 +47,8 @@ class Findings:
     """By pipeline."""
 
 
-class Unwatched:
+class Unwatched(Watch):
     """Nobody listens."""
-
-    def done(self, batch: Batch) -> None:
-        """Not shown."""
-
-    def changed(self, report: PipelineReport, note: str) -> None:
-        """Not shown."""
 
 
 def place_of(

@@ -10,14 +10,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 
 from penstock.model.errors import ConnectionLost, Forbidden, InvalidArgument, PenstockError
 from penstock.model.pipelines import PipelineReport, PipelineState
 from penstock.model.units import parse_duration
 from penstock.server.settings.values import Remark
 from penstock.spark.errors import DataLoss, JobFailed
-from penstock.spark.jobs.failing import clear
+from penstock.spark.jobs.failing import clear, is_of_spark
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.checking import AVAILABLE_NOW, CONTINUOUS
 from penstock.spark.pipelines.control import RunFiles
@@ -311,16 +311,12 @@ def is_hopeless(error: Exception) -> bool:
 
 
 def _clear(error: Exception) -> Exception:
-    if isinstance(error, PenstockError):
+    if isinstance(error, PenstockError) or not is_of_spark(error):
         return error
-    if isinstance(error, AnalysisException | ParseException):
-        return clear(error)
-    if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
-        told = clear(error)
-        if isinstance(told, InvalidArgument):  # of a row, and not of the query: another start may have other limits
-            return JobFailed(str(told))
-        return told
-    return error
+    told = clear(error)
+    if isinstance(told, InvalidArgument) and not isinstance(error, AnalysisException | ParseException):
+        return JobFailed(str(told))  # of a row, and not of the query: another start may have other limits
+    return told
 
 
 def _last_batch(running: StreamingQuery) -> int:
