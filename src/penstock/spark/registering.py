@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
+from penstock.spark.sessions import changed
 from penstock.spark.source import PenstockDataSource
 
 if TYPE_CHECKING:
@@ -41,11 +42,5 @@ def _archive_named(spark: SparkSession) -> Iterator[None]:
         return
     environment = spark.sparkContext.environment
     given = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = f"{given}:{root}" if given else str(root)
-    try:
+    with changed(environment, {"PYTHONPATH": f"{given}:{root}" if given else str(root)}):
         yield
-    finally:
-        if given is None:
-            del environment["PYTHONPATH"]
-        else:
-            environment["PYTHONPATH"] = given

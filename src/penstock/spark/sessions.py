@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,16 +84,23 @@ def _on_this_machine() -> Iterator[None]:
     settings = {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"}
     if all(os.environ.get(name) == sys.executable for name in _PYTHONS) and os.access(_WORKER_PYTHON, os.X_OK):
         settings |= dict.fromkeys(_PYTHONS, str(_WORKER_PYTHON)) | {"PYSPARK_WORKER_PYTHON": sys.executable}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
+    with changed(os.environ, settings):
+        yield
+
+
+@contextlib.contextmanager
+def changed(environment: MutableMapping[str, str], settings: Mapping[str, str]) -> Iterator[None]:
+    """An environment has these settings meanwhile, and then those that it had before."""
+    before = {name: environment.get(name) for name in settings}
+    environment.update(settings)
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
-                del os.environ[name]
+                del environment[name]
             else:
-                os.environ[name] = value
+                environment[name] = value
 
 
 # Sessions of commands.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from dataclasses import asdict
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from penstock.spark import explode_events, from_json, read_events, read_topic, session, topics
@@ -43,10 +42,6 @@ def shortened(error: BaseException) -> str:
     told = [line for line in told if not line.startswith(("\tat ", "\t..."))]
     if len(told) > _LINES_MAX:
         told = [*told[: _LINES_MAX // 2], "  ...", *told[-_LINES_MAX // 2 :]]
-    ours = _lines(error.__traceback__)
-    where = [f"  line {number}, in {CODE}" for number in ours]
+    trace = traceback.walk_tb(error.__traceback__)
+    where = [f"  line {number}, in {CODE}" for frame, number in trace if frame.f_code.co_filename == CODE]
     return "\n".join([*(["Traceback:", *where] if where else []), *told])
-
-
-def _lines(trace: TracebackType | None) -> list[int]:
-    return [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == CODE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,18 +148,10 @@ class Shaper:
 
     def rows(self, rows: Iterable[Mapping[str, object]], at_once: int = 10_000) -> Iterator[pa.RecordBatch]:
         """Rows that are Python objects, as batches."""
-        waiting: list[Mapping[str, object]] = []
-        for row in rows:
-            waiting.append(row)
-            if len(waiting) == at_once:
-                yield self._from_rows(waiting)
-                waiting = []
-        if waiting:
-            yield self._from_rows(waiting)
-
-    def _from_rows(self, rows: list[Mapping[str, object]]) -> pa.RecordBatch:
-        arrays = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        left = iter(rows)
+        while some := list(islice(left, at_once)):
+            arrays = [pa.array([row[field.name] for row in some], field.type) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def message_ids(topic: str, partition: int, offsets: pa.Array) -> pa.Array:

@@ -16,6 +16,7 @@ from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.checking import circles
 from penstock.spark.pipelines.planning import Planner, Query, Sessions
 from penstock.spark.pipelines.preparing import limits_of, missing_topics
+from penstock.spark.pipelines.progress import Batch
 from penstock.spark.pipelines.spec import Declared
 from penstock.spark.pipelines.supervising import Supervisor, Watch
 from penstock.spark.sessions import job_session
@@ -47,8 +48,14 @@ class Findings:
     """By pipeline."""
 
 
-class Unwatched(Watch):
+class Unwatched:
     """Nobody listens."""
+
+    def done(self, batch: Batch) -> None:
+        """Not shown."""
+
+    def changed(self, report: PipelineReport, note: str) -> None:
+        """Not shown."""
 
 
 def place_of(

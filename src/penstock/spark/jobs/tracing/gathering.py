@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -99,16 +100,10 @@ def _most_frequent(table: pa.Table) -> pa.Table:
     table = table.group_by(["cause", "detail"]).aggregate([("messages_sum", "sum")])
     rows = sorted(table.to_pylist(), key=lambda row: (row["cause"], -row["messages_sum_sum"], row["detail"] or ""))
     kept: list[tuple[str, str | None, int]] = []
-    seen: dict[str, int] = {}
-    for row in rows:
-        cause, messages = row["cause"], row["messages_sum_sum"]
-        seen[cause] = seen.get(cause, 0) + 1
-        if seen[cause] <= _DETAILS:
-            kept.append((cause, row["detail"], messages))
-        elif seen[cause] == _DETAILS + 1:
-            kept.append((cause, OTHERS, messages))
-        else:
-            kept[-1] = (cause, OTHERS, kept[-1][2] + messages)
+    for cause, mine in groupby(rows, key=lambda row: row["cause"]):
+        kept += [(cause, row["detail"], row["messages_sum_sum"]) for row in islice(mine, _DETAILS)]
+        others = [row["messages_sum_sum"] for row in mine]
+        kept += [(cause, OTHERS, sum(others))] if others else []
     return pa.table(
         {
             "cause": pa.array([row[0] for row in kept], pa.string()),

@@ -92,11 +92,10 @@ def report_of(found: Mapping[PartKey, pa.Table], as_of_us: int, stuck_after_us: 
         for name, counts in mine.items():
             did = [counts.get(kind, 0) for kind in ("delivered", "acked", "failed", "expired", "released")]
             rows["consumers"].append((*key, name, *did, *busy.get((*key, name), [None] * 4)))
-    order = {name: [field.name for field in schema] for name, schema in SCHEMAS.items()}
     for name in ("latencies", "stuck"):
         rows[name].sort(key=lambda row: tuple((value is not None, value) for value in row))
-    slowest = order["consumers"].index("p95_ms")
-    rows["consumers"].sort(key=lambda row: (row[:2], row[slowest] is None, -(row[slowest] or 0), str(row[2])))  # type: ignore[operator]
+    slowest = SCHEMAS["consumers"].names.index("p95_ms")
+    rows["consumers"].sort(key=lambda row: (row[:2], row[slowest] is None, -(row[slowest] or 0), str(row[2])))
     return Report(rows, as_of_us)
 
 
