@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.jobs.tracing.looking import METRICS, Part, look, packed, unpacked
+from penstock.spark.jobs.tracing.looking import METRICS, PartKey, look, packed, unpacked
 from penstock.spark.jobs.tracing.reading import Chunk
 from penstock.spark.jobs.tracing.runs import flat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PartKey = tuple[str, str, str]
-"""A topic, a group, and what it is about."""
 EDGES_US = [step * 10**power for power in range(1, 12) for step in (1, 2, 5)]
 """Where the bars of a histogram end; the last has everything above."""
 _DETAILS = 50
@@ -33,17 +31,13 @@ def gather(spark: SparkSession, chunks: Sequence[Chunk]) -> dict[PartKey, pa.Tab
         return {}
     context = spark.sparkContext
     packed_chunks = [pickle.dumps(chunk) for chunk in chunks]
-    parts = context.parallelize(packed_chunks, len(chunks)).flatMap(lambda item: map(_keyed, look(pickle.loads(item))))
+    parts = context.parallelize(packed_chunks, len(chunks)).flatMap(lambda item: look(pickle.loads(item)))
     together = parts.groupByKey(min(len(chunks), context.defaultParallelism), _place).map(_put_together)
     found: dict[PartKey, pa.Table] = {}
     for key, tables in map(pickle.loads, together.collect()):
         for name, data in tables.items():
             found[key[0], key[1], name] = unpacked(data)
     return found
-
-
-def _keyed(part: Part) -> tuple[PartKey, bytes]:
-    return (part.topic, part.group, part.kind), part.data
 
 
 def _place(key: PartKey) -> int:

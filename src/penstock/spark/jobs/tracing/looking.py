@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,20 +19,13 @@ STATES = ("acked", "dead", "lapsed", "skipped", "withdrawn", "lost", "held", "wa
 METRICS = ("wait", "work", "total")
 """From published to first delivered, from there to acked, and both."""
 _FOREVER = 2**63 - 1
+PartKey = tuple[str, str, str]
+"""A topic, a group, and what it is about."""
 
 
-class Part(NamedTuple):
-    """What belongs together with the parts of other chunks: a table, as Arrow's bytes."""
-
-    topic: str
-    group: str
-    kind: str
-    data: bytes
-
-
-def look(chunk: Chunk) -> list[Part]:
-    """Everything about a chunk."""
-    return list(_Look(chunk).parts())
+def look(chunk: Chunk) -> Iterator[tuple[PartKey, bytes]]:
+    """Everything about a chunk: tables as bytes, which belong together with those of other chunks of the same key."""
+    return _Look(chunk).parts()
 
 
 def packed(table: pa.Table) -> bytes:
@@ -67,7 +59,7 @@ class _Look:
             for name in pc.unique(groups.drop_null()).to_pylist()
         }
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[tuple[PartKey, bytes]]:
         """What is found, group by group."""
         eras = {era.group: era for era in self._chunk.eras}
         for group in sorted({*eras, *self._by_group}):
@@ -83,7 +75,7 @@ class _Look:
             }
             for kind, table in tables.items():
                 if table is not None and len(table):
-                    yield Part(self._chunk.topic, group, kind, packed(table))
+                    yield (self._chunk.topic, group, kind), packed(table)
 
     def _of(self, runs: Runs, *kinds: str) -> Runs:
         """Those that are of some kinds of events."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.filters import Wanted
-from penstock.spark.jobs.auditing.events import EventLog, rule
+from penstock.spark.jobs.auditing.events import Era, EventLog, rule
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.tracing.reading import Chunk, bounds_of, read_events
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, read_options
@@ -47,21 +48,27 @@ class Logs:
 
 @dataclass
 class Surveyed:
-    """What is known of the events of a partition."""
+    """What is known of the events of a partition, or of some of them."""
 
-    log: EventLog = field(default_factory=EventLog)
     count: int = 0
     latest_us: int = 0
+    ruling: list[tuple[int, str, int, int, str | None, str | None]] = field(default_factory=list)
+    """The events that say which groups there are."""
     bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By file: the offsets that its events speak of."""
 
+    def add(self, others: Surveyed) -> None:
+        """Take in what is known of others."""
+        self.count += others.count
+        self.latest_us = max(self.latest_us, others.latest_us)
+        self.ruling += others.ruling
+        self.bounds |= others.bounds
 
-@dataclass(frozen=True)
-class _Survey:
-    count: int
-    latest_us: int
-    ruling: list[tuple[int, str, int, int, str | None, str | None]]
-    bounds: dict[str, tuple[int, int]]
+    def eras(self) -> tuple[Era, ...]:
+        """The groups that there are now."""
+        log = EventLog()
+        rule(log, sorted(self.ruling))
+        return tuple(log.eras)
 
 
 def logs_of(place: Place, origin: Origin, topics: Sequence[str], from_us: int | None, to_us: int | None) -> Logs:
@@ -93,16 +100,9 @@ def survey(spark: SparkSession, logs: Logs) -> dict[Key, Surveyed]:
     """Look at all events once: which groups there are, and what each file speaks of."""
     parts = [(key, part) for key, span in logs.events.items() for part in _bundles(span)]
     found = {key: Surveyed() for key in logs.events}
-    ruling: dict[Key, list[tuple[int, str, int, int, str | None, str | None]]] = {key: [] for key in logs.events}
     looked = spread(spark, [part for _, part in parts], partial(_look_over, logs.event_options))
     for (key, _), one in zip(parts, looked, strict=True):
-        mine = found[key]
-        mine.count += one.count
-        mine.latest_us = max(mine.latest_us, one.latest_us)
-        mine.bounds |= one.bounds
-        ruling[key] += one.ruling
-    for key, listed in ruling.items():
-        rule(found[key].log, sorted(listed))
+        found[key].add(one)
     return found
 
 
@@ -121,50 +121,39 @@ def _bundles(span: Span) -> Iterator[Span]:
         yield replace(span, start=at, segments=tuple(span.segments[one] for one in waiting))
 
 
-def _look_over(options: ReadOptions, span: Span) -> _Survey:
-    count, latest_us, ruling = 0, 0, []
+def _look_over(options: ReadOptions, span: Span) -> Surveyed:
+    found = Surveyed()
     for table in read_events(options, span, None, [*_RULING, "time"]):
-        count += len(table)
-        latest_us = max(latest_us, pc.max(table.column("time").cast(pa.int64())).as_py() or 0)
+        found.count += len(table)
+        found.latest_us = max(found.latest_us, pc.max(table.column("time").cast(pa.int64())).as_py() or 0)
         chosen = table.filter(pc.is_in(table.column("kind"), _KINDS)).select(_RULING)
-        ruling += [tuple(row.values()) for row in chosen.to_pylist()]
-    bounds = {}
+        found.ruling += [tuple(row.values()) for row in chosen.to_pylist()]
     for segment in span.segments:
-        try:
-            bounds[segment.path] = bounds_of(segment)
-        except OSError:  # it is read through the server
-            continue
-    return _Survey(count, latest_us, ruling, bounds)
+        with contextlib.suppress(OSError):  # it is read through the server
+            found.bounds[segment.path] = bounds_of(segment)
+    return found
 
 
 def chunks_of(logs: Logs, surveyed: dict[Key, Surveyed]) -> list[Chunk]:
     """What each task looks at."""
     found = []
     for key, span in logs.messages.items():
-        known, events = surveyed.get(key), logs.events.get(key)
+        known, events = surveyed.get(key, Surveyed()), logs.events.get(key)
+        eras = known.eras()
         for part in _cut(span):
-            spans: tuple[Span, ...] = ()
-            if events is not None and known is not None:
-                chosen = tuple(
-                    one for one in events.segments if _meet(known.bounds.get(one.path), part.start, part.end)
-                )
-                spans = tuple(_event_spans(events, chosen))
-            eras = () if known is None else tuple(known.log.eras)
+            spans = () if events is None else tuple(_event_spans(events, known, part))
             found.append(Chunk(*key, part, logs.message_options, spans, logs.event_options, eras))
     return found
 
 
-def _meet(bounds: tuple[int, int] | None, start: int, end: int) -> bool:
-    return bounds is None or (bounds[0] < end and bounds[1] >= start)
-
-
-def _event_spans(whole: Span, chosen: Sequence[object]) -> Iterator[Span]:
-    """The events of the chosen segments, and all that are in none."""
+def _event_spans(whole: Span, known: Surveyed, part: Span) -> Iterator[Span]:
+    """The events of the segments that may speak of a part of the messages, and all events that are in no segment."""
     at = whole.start
     for segment in whole.segments:
         if at < segment.base:
             yield replace(whole, start=at, end=segment.base, segments=())
-        if segment in chosen:
+        bounds = known.bounds.get(segment.path)
+        if bounds is None or (bounds[0] < part.end and bounds[1] >= part.start):
             yield replace(whole, start=segment.base, end=segment.end, segments=(segment,), blocks=())
         at = segment.end
     if at < whole.end:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.spark.jobs.tracing.gathering import PartKey
-from penstock.spark.jobs.tracing.looking import METRICS, STATES
+from penstock.spark.jobs.tracing.looking import METRICS, STATES, PartKey
 
 _TIME = pa.timestamp("us", tz="UTC")
 _FIGURES = [("messages", pa.int64()), *((name, pa.float64()) for name in ("p50_ms", "p95_ms", "p99_ms", "highest_ms"))]
@@ -72,7 +71,7 @@ def report_of(found: Mapping[PartKey, pa.Table], as_of_us: int, stuck_after_us: 
     for (topic, group, kind), table in sorted(found.items()):
         key = (topic, group)
         if kind in METRICS:
-            rows["latencies"] += [(*key, kind, *_latency(row)) for row in table.to_pylist()]
+            rows["latencies"] += [(*key, kind, row["lane"], row["hour"], *_figures(row)) for row in table.to_pylist()]
         elif kind.removesuffix("-histogram") in METRICS:
             rows["histogram"] += [(*key, kind.removesuffix("-histogram"), *bar) for bar in _bars(table)]
         elif kind == "funnel":
@@ -101,10 +100,6 @@ def report_of(found: Mapping[PartKey, pa.Table], as_of_us: int, stuck_after_us: 
 
 def _figures(row: Mapping[str, float]) -> list[float]:
     return [row["messages"], *(row[name] / 1000 for name in ("p50", "p95", "p99", "highest"))]
-
-
-def _latency(row: Mapping[str, float]) -> list[float]:
-    return [row["lane"], row["hour"], *_figures(row)]
 
 
 def _bars(table: pa.Table) -> list[tuple[float, float | None, int]]:
