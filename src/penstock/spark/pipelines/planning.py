@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -24,7 +24,7 @@ from penstock.spark.pipelines.reading import remark
 from penstock.spark.pipelines.sinks import OBSERVED, UNKNOWN, Broken, Limits, chosen, messages, on_console, partitioned
 from penstock.spark.pipelines.sources import cause_of, columns_of, read, unfit
 from penstock.spark.pipelines.sources import messages as messages_of
-from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Step
+from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Source, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,20 +104,21 @@ class Planner:
         if others:
             self._views(self._sessions.of(self._name), self._name, others)
         found = [self._sink(name, sink) for name, sink in self._pipeline.sinks.items()]
-        found += [
-            self._bad_rows(name)
-            for name, source in self._pipeline.sources.items()
-            if source.value == "json" and source.bad_rows in (None, "dead-letter")
-        ]
+        for name, source in self._pipeline.sources.items():
+            if source.value == "json" and source.bad_rows in (None, "dead-letter"):
+                with self._at("sources", name):
+                    found.append(self._bad_rows(name, source))
         return [query for query in found if query is not None]
 
-    def _at(self, *parts: str) -> _Part:
-        """Note what goes wrong meanwhile as of a part of the pipeline, and go on behind it."""
-        return _Part(self, ".".join(("pipelines", self._name, *parts)))
-
-    def note(self, place: str, error: Exception) -> None:
-        """Something is wrong with a part; the first thing counts."""
-        if not isinstance(error, Broken):
+    @contextlib.contextmanager
+    def _at(self, *parts: str) -> Iterator[None]:
+        """Note what goes wrong meanwhile as of a part of the pipeline, and go on behind it; the first thing counts."""
+        place = ".".join(("pipelines", self._name, *parts))
+        try:
+            yield
+        except Broken:
+            return  # it was told
+        except Exception as error:  # noqa: BLE001 - all of them are told
             found = remark(self._declared.path, self._declared.lines, place, self._explained(error))
             self.problems.setdefault(place, found)
 
@@ -253,46 +254,27 @@ class Planner:
                 streams.append(f"files {self._declared.near(str(source.table or source.files))}")
         return tuple(streams), tuple(dict.fromkeys(topics))
 
-    def _bad_rows(self, name: str) -> Query | None:
+    def _bad_rows(self, name: str, source: Source) -> Query:
+        """The query that writes the dead letters of a source."""
         query = f"{self._name}.{name}.bad"
-        source = self._pipeline.sources[name]
-        with self._at("sources", name):
-            session = self._sessions.of(query)
-            fields = columns_of(str(source.schema))
-            raw = messages_of(session, source, self._place, query)
-            rows = unfit(raw, str(source.topic), str(source.schema))
-            limits = self._limits_of(str(source.topic))
-            columns = letter(f.col("cause"), group_of(self._name, name), limits.headers_bytes)
-            told = with_parts(rows, cause_of(fields).alias("cause"))
-            told = told.observe(OBSERVED, f.count(f.lit(1)).alias("refused"))
-            frame = told.select(*[column.alias(title) for title, column in columns.items()])
-            return Query(
-                name=query,
-                frame=frame,
-                format="penstock",
-                checkpoint=self._declared.directory(self._name) / f"{name}.bad",
-                options=self._place.options,
-                reads=(f"topic {source.topic}",),
-                topics=(str(source.topic),),
-                target=f"{source.topic}{DEAD_LETTERS}",
-            )
-        return None
-
-
-class _Part:
-    """What goes wrong in here is noted."""
-
-    def __init__(self, planner: Planner, place: str) -> None:
-        self._planner = planner
-        self._place = place
-
-    def __enter__(self) -> None:
-        """Nothing is wrong yet."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        if isinstance(error, Exception):
-            self._planner.note(self._place, error)
-        return isinstance(error, Exception)
+        session = self._sessions.of(query)
+        fields = columns_of(str(source.schema))
+        raw = messages_of(session, source, self._place, query)
+        rows = unfit(raw, str(source.topic), str(source.schema))
+        limits = self._limits_of(str(source.topic))
+        columns = letter(f.col("cause"), group_of(self._name, name), limits.headers_bytes)
+        told = with_parts(rows, cause_of(fields).alias("cause"))
+        told = told.observe(OBSERVED, f.count(f.lit(1)).alias("refused"))
+        return Query(
+            name=query,
+            frame=told.select(*[column.alias(title) for title, column in columns.items()]),
+            format="penstock",
+            checkpoint=self._declared.directory(self._name) / f"{name}.bad",
+            options=self._place.options,
+            reads=(f"topic {source.topic}",),
+            topics=(str(source.topic),),
+            target=f"{source.topic}{DEAD_LETTERS}",
+        )
 
 
 def _check_mode(frame: DataFrame, mode: str) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 OBSERVED = "penstock"
 """Under this name a query tells how many rows were `refused`, and how many were `written`."""
-At = Callable[[str], contextlib.AbstractContextManager[None, bool]]
+At = Callable[[str], contextlib.AbstractContextManager[None]]
 """Has what goes wrong meanwhile told of a part of the sink."""
 _FIELDS = ("value", "key", "priority", "delay", "headers")
 _UNITS = "us|ms|s|m|h|d|w"
