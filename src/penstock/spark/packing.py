@@ -96,17 +96,13 @@ def request_of(topic: str, columns: Columns) -> bytes:
     payload = b"".join((b"\x93", keys, _binaries(columns.values), _headers(columns)))
     priority: int | bytes = NORMAL
     if columns.priorities is not None:
-        priority = data_of(_bytes_of(columns.priorities)).to_pybytes()
+        numbers = pc.fill_null(columns.priorities, NORMAL).cast(pa.uint8())
+        priority = numbers.buffers()[1].slice(numbers.offset, len(numbers)).to_pybytes()
     return encode_packed(topic, payload, priority, _numbers(columns.deliver_at_us), _numbers(columns.partitions))
 
 
 def _numbers(column: pa.Array | None) -> list[int | None] | None:
     return None if column is None or column.null_count == len(column) else column.to_pylist()
-
-
-def _bytes_of(numbers: pa.Array) -> pa.Array:
-    """Small numbers as a binary column of a byte each."""
-    return _single_bytes().take(pc.fill_null(numbers, NORMAL))
 
 
 def _headers(columns: Columns) -> bytes:
@@ -188,11 +184,6 @@ def _text_heads() -> pa.Array:
 def _map_heads() -> pa.Array:
     """What stands before so many headers; nil where there are none."""
     return pa.array([_NIL, *(bytes([0x80 | count]) for count in range(1, _HEADERS_MAX + 1))], pa.binary())
-
-
-@cache
-def _single_bytes() -> pa.Array:
-    return pa.array([bytes([number]) for number in range(256)], pa.binary())
 
 
 def data_of(column: pa.Array) -> pa.Buffer:

@@ -137,11 +137,8 @@ def _within(numbers: pa.Array, lowest: int, highest: int) -> bool:
 
 def messages_of(rows: pa.RecordBatch) -> list[Message | bytes | str]:
     """Rows as messages."""
-    return _messages({name: column.to_pylist() for name, column in zip(rows.schema.names, rows.columns, strict=True)})
-
-
-def _messages(columns: dict[str, list[Any]]) -> list[Message | bytes | str]:
-    values = columns["value"]
+    columns = {name: column.to_pylist() for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+    values: list[Message | bytes | str] = columns["value"]
     if len(columns) == 1:
         return values
     nothing: Sequence[None] = [None] * len(values)

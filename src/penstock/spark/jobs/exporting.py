@@ -161,24 +161,12 @@ class _Export:
         checked = read_options(options, streaming=False)
         plan = Plan(self._place.origin(), checked)
         chosen = self._chosen(past, files)
-        chunks = [
-            Chunk(
-                str(self._directory / name),
-                self._topic,
-                part.partition,
-                part.start,
-                part.end,
-                tuple(
-                    plan.spans(
-                        {self._topic: {part.partition: part.start}},
-                        {self._topic: {part.partition: part.end}},
-                        Wanted(),
-                    )
-                ),
-                None if chosen is None else chosen[name],
-            )
-            for name, part in files.items()
-        ]
+        chunks = []
+        for name, part in files.items():
+            start, end = ({self._topic: {part.partition: place}} for place in (part.start, part.end))
+            spans = tuple(plan.spans(start, end, Wanted()))
+            target = str(self._directory / name), self._topic, part.partition, part.start, part.end
+            chunks.append(Chunk(*target, spans, None if chosen is None else chosen[name]))
         done = spread(self._spark, chunks, partial(write_chunk, checked, self._form))
         self._manifest.files.update(zip(files, done, strict=True))
         self._keep()
@@ -187,15 +175,10 @@ class _Export:
         """The offsets for each file that the condition chooses, in order."""
         if self._where is None:
             return None
-        numbers = {part.partition for part in files.values()}
-        parts = [
-            Part(
-                number,
-                min(part.start for part in files.values() if part.partition == number),
-                max(part.end for part in files.values() if part.partition == number),
-            )
-            for number in sorted(numbers)
-        ]
+        parts = []
+        for number in sorted({part.partition for part in files.values()}):
+            mine = [part for part in files.values() if part.partition == number]
+            parts.append(Part(number, min(part.start for part in mine), max(part.end for part in mine)))
         table = past.scan(self._spark, parts).where(self._where).select("partition", "offset").toArrow()
         table = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
         found: dict[str, pa.Array] = {}

@@ -34,6 +34,7 @@ _DEFAULT = ("key", "value", "headers", "priority")
 _PART_ROWS, _PART_BYTES = 1 << 19, 128 << 20
 _SMALL_ROWS, _DRIVER_BYTES = 50_000, 32 << 20
 """So many, and so much of them, go through the driver: a write of Spark costs more than they do."""
+_DONE_BEFORE = "all of it was replayed before: nothing was published now. Give a name (--name) to do it once more"
 _AHEAD_S = 60
 """At a limited rate, so much of it is read at once."""
 
@@ -96,7 +97,7 @@ def replay(
             return outcome
         if job is None:
             return files.write(spark, past, windows, query.rows, outcome, progress)
-        return outcome if job.run(spark, windows, rate, progress) else _done_before(outcome)
+        return outcome if job.run(spark, windows, rate, progress) else replace(outcome, notes=(_DONE_BEFORE,))
 
 
 def _check(
@@ -279,8 +280,3 @@ def _outcome(topic: str, to: str, windows: Sequence[Part], chosen: dict[int, int
     }
     rows = [(w.partition, w.start, w.end, w.count, chosen[w.partition]) for w in windows]
     return Outcome("replay", summary, ("partition", ">from", ">to", ">messages", ">chosen"), rows, dry_run=dry_run)
-
-
-def _done_before(outcome: Outcome) -> Outcome:
-    note = "all of it was replayed before: nothing was published now. Give a name (--name) to do it once more"
-    return replace(outcome, notes=(note,))

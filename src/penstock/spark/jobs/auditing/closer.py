@@ -42,7 +42,7 @@ def check_counts(spark: SparkSession, side: Side, sums: Sums, ids: Mapping[str, 
             told = False
             if there is not None:
                 offsets = there.column("offset")
-                runs = _runs(offsets)
+                runs = joined((place, place + 1) for place in offsets.to_pylist())
                 for start, end in without(inside(view.runs(), [run]), runs) if chunk not in view.rows_of_chunks else ():
                     told = True
                     what = f"{side.name}{end - start} messages are missing, from here to {end - 1}"
@@ -100,8 +100,3 @@ def _rows(
         mine = pc.and_(pc.equal(table.column("id"), ids[topic]), pc.equal(table.column("partition"), partition))
         found[topic, partition, chunk] = table.filter(pc.and_(mine, pc.equal(chunk_of, chunk))).sort_by("offset")
     return found
-
-
-def _runs(offsets: pa.ChunkedArray) -> list[Run]:
-    """Sorted offsets as runs."""
-    return joined((place, place + 1) for place in offsets.to_pylist())

@@ -51,8 +51,8 @@ class Frames:
         frames = [self._of_topic(by_topic[topic]) for topic in largest]
         others = [view for topic, mine in by_topic.items() if topic not in largest for view in mine]
         frames += [self._by_file(others)] if others else []
-        sourced = [view for view in views if view.source_from < view.end]
-        return [*frames, self._sourced(sourced)] if sourced else frames
+        sourced = {view.key: (view.source_from, view.end) for view in views if view.source_from < view.end}
+        return [*frames, self._source(sourced)] if sourced else frames
 
     def _of_topic(self, views: list[LogView]) -> DataFrame:
         """One topic: where its logs are cut is told by the partition."""
@@ -90,9 +90,6 @@ class Frames:
 
     def _by_source(self, views: list[LogView]) -> DataFrame:
         return self._source({view.key: (view.first, view.source_from) for view in views})
-
-    def _sourced(self, views: list[LogView]) -> DataFrame:
-        return self._source({view.key: (view.source_from, view.end) for view in views})
 
     def _source(self, runs: Mapping[Key, tuple[int, int]]) -> DataFrame:
         """Rows through the data source; what is not there is found by counting."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.model.errors import CorruptData, TopicNotFound
 from penstock.model.info import GroupInfo
-from penstock.model.layout import LogLayout, SegmentPlace
+from penstock.model.layout import SegmentPlace
 from penstock.spark.jobs.auditing.problems import Findings, Key
 from penstock.spark.jobs.place import Place
 from penstock.spark.lake.layout import TABLES
@@ -56,10 +56,6 @@ class LogView:
     def runs(self) -> list[Run]:
         """What can be read of it, in order and joined."""
         return joined([*((one.base, one.end) for one in self.segments), (self.source_from, self.end)])
-
-    def holes(self) -> list[Run]:
-        """What is missing between its first place and its end, and was not told yet."""
-        return gaps_of(joined([*self.runs(), *self.broken]))
 
 
 class Side:
@@ -108,7 +104,8 @@ class Side:
             return
         for table, logs in zip(TABLES, (layout.messages, layout.events), strict=True):
             for log in logs:
-                yield _view(topic, table, log)
+                segments = sorted(log.segments, key=lambda segment: segment.base)
+                yield LogView(topic, log.partition, table, segments, max(log.settled_end, log.first), log.end)
 
     def _of_lake(self, topic: str) -> Iterator[LogView]:
         """From the log of the lake alone: a file that is missing is found later, with all others."""
@@ -121,11 +118,6 @@ class Side:
                 end = segments[-1].end if segments else 0
                 gaps = [(gap.start, gap.end) for gap in state.gaps if (gap.table, gap.partition) == (table, number)]
                 yield LogView(topic, number, table, segments, end, end, gaps)
-
-
-def _view(topic: str, table: str, log: LogLayout) -> LogView:
-    segments = sorted(log.segments, key=lambda segment: segment.base)
-    return LogView(topic, log.partition, table, segments, max(log.settled_end, log.first), log.end)
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
