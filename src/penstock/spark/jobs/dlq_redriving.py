@@ -8,6 +8,7 @@ is known by their offsets among the dead letters, so a run after a kill purges t
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ from penstock.spark.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.client.sync import Client
 
 _AT_ONCE = 20_000
 _TURN_S = 10
@@ -58,32 +61,36 @@ def dlq_redrive(
         home = letters_topics(place, [topic])[0]
         if to is not None and check_topic_name(to) == home + DEAD_LETTERS:
             raise InvalidArgument(f"dead letters of {home} are in {to} already: give another topic")
-        choice = _Choice(spark, place, home, where, value)
+        job = _Redrive(spark, place, client, home, where, value, to, rate)
+        job.check()
         progress.step("choosing dead letters")
-        chosen = choice.table(with_value=True)
+        chosen = job.table(with_value=True)
         if dry_run or not len(chosen):
             notes = () if len(chosen) else (f"no dead letter of {home} is chosen",)
-            return _outcome(home, to, chosen, None, notes, dry_run=dry_run)
+            return _outcome(job, chosen, None, notes, dry_run=dry_run)
         progress.step(f"redriving {home}", len(chosen))
-        if value is None:
-            skipped = _sent_back(place, home, chosen, to, rate, progress)
-        else:
-            identity = identity_of("redrive", {"topic": home, "where": where, "value": value, "to": to})
-            options = WriteOptions(place.servers or "", place.secrets, to or home)
-            published = Published(client, options, identity, rate)
-            skipped = _replaced(place, home, chosen, choice, to, published, rate, progress)
+        skipped = job.send_back(chosen, progress) if value is None else job.replace(chosen, progress)
         progress.step("verifying")
-        found = _Verified(spark, place, home, to, chosen, choice, copied_only=value is not None)
-        return _outcome(home, to, chosen, found, found.notes(skipped))
+        found = _Verified(job, chosen)
+        return _outcome(job, chosen, found, found.notes(skipped))
 
 
-class _Choice:
-    """Which letters, and what they become."""
+@dataclass(frozen=True)
+class _Redrive:
+    """Which letters of a topic come back, what they become, and where they go."""
 
-    def __init__(self, spark: SparkSession, place: Place, topic: str, where: str | None, value: str | None) -> None:
-        self._spark, self._place, self._topic = spark, place, topic
-        self._where, self._value = where, value
-        some = self._chosen(None)
+    spark: SparkSession
+    place: Place
+    client: Client
+    topic: str
+    where: str | None
+    value: str | None
+    to: str | None
+    rate: float | None
+
+    def check(self) -> None:
+        """Raise if the SQL is wrong, or would not choose the same letters again."""
+        some, value = self._chosen(None), self.value
         check_repeatable(some.selectExpr("message_id", *([] if value is None else [f"{value} AS value"])), "the SQL")
         if value is not None:
             kind = some.selectExpr(f"{value} AS value").schema[0].dataType
@@ -93,25 +100,25 @@ class _Choice:
                 )
 
     def _chosen(self, part: Part | None) -> DataFrame:
-        found = letters(self._spark, self._place, self._topic, part)
-        return found if self._where is None else found.where(self._where)
+        found = letters(self.spark, self.place, self.topic, part)
+        return found if self.where is None else found.where(self.where)
 
     def table(self, *, with_value: bool = False) -> pa.Table:
         """Those that are chosen now, oldest first in each partition; with a value for all of them, if that matters."""
         columns = ["partition", "offset", "message_id", "origin", "group", "died_at"]
         rows = self._chosen(None)
-        if not with_value or self._value is None:
+        if not with_value or self.value is None:
             return _sorted(rows.select(*columns))
-        table = _sorted(rows.select(*columns, f.expr(f"({self._value}) IS NULL").alias("none")))
+        table = _sorted(rows.select(*columns, f.expr(f"({self.value}) IS NULL").alias("none")))
         if without := pc.sum(table.column("none")).as_py():
             raise InvalidArgument(f"value: the SQL gives NULL for {without:,} of {len(table):,} dead letters")
         return table.select(columns)
 
-    def replacements(self, part: Part, partitions: int | None) -> pa.Table:
+    def _replacements(self, part: Part, partitions: int | None) -> pa.Table:
         """What takes the place of the letters of a part, as rows of messages beside OFFSET and `message_id`."""
         own = f.coalesce("headers", f.create_map().cast("map<string,string>"))
         columns = [
-            f.expr(f"{self._value}").alias("value"),
+            f.expr(f"{self.value}").alias("value"),
             f.col("key"),
             f.map_concat(own, f.create_map(f.lit(ORIGIN), f.col("origin"))).alias("headers"),
             f.col("priority"),
@@ -122,76 +129,55 @@ class _Choice:
         rows = self._chosen(part).select(*columns, f.col("offset").alias(OFFSET), "message_id")
         return rows.toArrow().sort_by(OFFSET)
 
+    def send_back(self, chosen: pa.Table, progress: Progress) -> int:
+        """Have the broker redrive the letters by their ids; how many it skipped."""
+        skipped = 0
+        ids = chosen.column("message_id").to_pylist()
+        for step in self.client.redrive_steps(self.topic, ids, self.to, self.rate):
+            skipped += step.skipped
+            progress.advance(step.selected)
+        return skipped
+
+    def replace(self, chosen: pa.Table, progress: Progress) -> int:
+        """Publish what takes the place of each letter, then purge the letter; how many were gone by then."""
+        words = {"topic": self.topic, "where": self.where, "value": self.value, "to": self.to}
+        options = WriteOptions(self.place.servers or "", self.place.secrets, self.to or self.topic)
+        published = Published(self.client, options, identity_of("redrive", words), self.rate)
+        at_once = Pace(self.rate, _TURN_S).at_once(_AT_ONCE)
+        known = {info.name: len(info.partitions) for info in self.client.topics()}
+        partitions = known.get(self.topic) if self.to is None else None
+        skipped = 0
+        for number in pc.unique(chosen.column("partition")).to_pylist():
+            offsets = chosen.filter(pc.equal(chosen.column("partition"), number)).column("offset")
+            for start in range(0, len(offsets), at_once):
+                some = offsets.slice(start, at_once)
+                part = Part(number, some[0].as_py(), some[-1].as_py() + 1)
+                rows = self._replacements(part, partitions)
+                published.rows(part, rows.drop_columns(["message_id"]))
+                gone = self.client.purge_chosen(self.topic, rows.column("message_id").to_pylist()) if len(rows) else 0
+                skipped += len(some) - gone
+                progress.advance(len(some))
+        return skipped
+
 
 def _sorted(rows: DataFrame) -> pa.Table:
     return rows.toArrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
 
 
-def _sent_back(
-    place: Place, topic: str, chosen: pa.Table, to: str | None, rate: float | None, progress: Progress
-) -> int:
-    """Have the broker redrive the letters by their ids; how many it skipped."""
-    skipped = 0
-    ids = chosen.column("message_id").to_pylist()
-    for step in place.client("redriving").redrive_steps(topic, ids, to, rate):
-        skipped += step.skipped
-        progress.advance(step.selected)
-    return skipped
-
-
-def _replaced(
-    place: Place,
-    topic: str,
-    chosen: pa.Table,
-    choice: _Choice,
-    to: str | None,
-    published: Published,
-    rate: float | None,
-    progress: Progress,
-) -> int:
-    """Publish what takes the place of each letter, then purge the letter; how many were gone by then."""
-    client = place.client("redriving")
-    at_once = Pace(rate, _TURN_S).at_once(_AT_ONCE)
-    known = {info.name: len(info.partitions) for info in client.topics()}
-    partitions = known.get(topic) if to is None else None
-    skipped = 0
-    for number in pc.unique(chosen.column("partition")).to_pylist():
-        offsets = chosen.filter(pc.equal(chosen.column("partition"), number)).column("offset")
-        for start in range(0, len(offsets), at_once):
-            some = offsets.slice(start, at_once)
-            part = Part(number, some[0].as_py(), some[-1].as_py() + 1)
-            rows = choice.replacements(part, partitions)
-            published.rows(part, rows.drop_columns(["message_id"]))
-            gone = client.purge_chosen(topic, rows.column("message_id").to_pylist()) if len(rows) else 0
-            skipped += len(some) - gone
-            progress.advance(len(some))
-    return skipped
-
-
 class _Verified:
     """What became of the chosen letters, by the logs themselves: which are back, and which are letters still."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        place: Place,
-        topic: str,
-        to: str | None,
-        chosen: pa.Table,
-        choice: _Choice,
-        *,
-        copied_only: bool,
-    ) -> None:
-        self._spark, self._place = spark, place
+    def __init__(self, job: _Redrive, chosen: pa.Table) -> None:
+        self._spark, self._place = job.spark, job.place
         self._since = pc.min(chosen.column("died_at")).as_py()
-        self.left = chosen.join(choice.table().select(["message_id"]), "message_id", join_type="left semi")
+        self.left = chosen.join(job.table().select(["message_id"]), "message_id", join_type="left semi")
         back = chosen.slice(0, 0)
         rest = chosen
-        if to is None and not copied_only:
-            back = _behind(rest, ["origin", "group"], self._redriven(topic))
+        if job.to is None and job.value is None:
+            back = _behind(rest, ["origin", "group"], self._redriven(job.topic))
             rest = rest.join(back.select(["message_id"]), "message_id", join_type="left anti")
         if len(rest):
-            copied = _behind(rest, ["origin"], self._copies(to or topic))
+            copied = _behind(rest, ["origin"], self._copies(job.to or job.topic))
             back = pa.concat_tables([back, copied])
         self.back = back
         self._chosen = chosen
@@ -255,13 +241,7 @@ def _behind(chosen: pa.Table, keys: list[str], found: pa.Table) -> pa.Table:
 
 
 def _outcome(
-    topic: str,
-    to: str | None,
-    chosen: pa.Table,
-    found: _Verified | None,
-    notes: tuple[str, ...],
-    *,
-    dry_run: bool = False,
+    job: _Redrive, chosen: pa.Table, found: _Verified | None, notes: tuple[str, ...], *, dry_run: bool = False
 ) -> Outcome:
     """Figures in all, and by the group that gave them up."""
 
@@ -269,7 +249,7 @@ def _outcome(
         counted = pc.value_counts(table.column("group").combine_chunks())
         return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
 
-    summary: dict[str, Any] = {"topic": topic, "to": to or topic, "chosen": len(chosen)}
+    summary: dict[str, Any] = {"topic": job.topic, "to": job.to or job.topic, "chosen": len(chosen)}
     columns = ["group", ">chosen"]
     tables = [by_group(chosen)]
     if found is not None:
