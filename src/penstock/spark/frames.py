@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -31,21 +30,6 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS = 1000
 PATTERN = frozenset("*?[]{}\\%")
 """What Spark takes for more than a part of a file's name."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A whole segment, or the part of one that is asked for."""
-
-    segment: SegmentPlace
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def whole(self) -> bool:
-        return self.start <= self.segment.base and self.segment.end <= self.end
 
 
 def read_topic(
@@ -73,7 +57,7 @@ def read_topic(
     origin = origin_of(checked)
     plan = Plan(origin, checked)
     start, end = plan.resolve(checked.start, "startingOffsets"), plan.resolve(checked.end, "endingOffsets")
-    parts: list[_Part] = []
+    parts: list[Span] = []
     tail_start = {name: dict(places) for name, places in start.items()}
     for span in plan.spans(start, end, Wanted()):
         settled = _settled(span)
@@ -86,15 +70,15 @@ def read_topic(
     return no_messages(spark) if whole is None else whole
 
 
-def _settled(span: Span) -> list[_Part]:
-    """The segments of a span from its beginning on, as far as they follow one another and can be seen here."""
-    parts: list[_Part] = []
+def _settled(span: Span) -> list[Span]:
+    """The segments of a span from its beginning on, one by one, as far as none is missing and this machine has them."""
+    parts: list[Span] = []
     at = span.start
     for segment in span.segments:
         whole = segment.rows == segment.end - segment.base or isinstance(segment, ThinnedSegment)
         if segment.base > at or not whole or not _is_plain(segment):
             break  # the data source reads the rest, and tells what is missing or damaged
-        parts.append(_Part(segment, span.topic, span.partition, at, min(span.end, segment.end)))
+        parts.append(Span(span.topic, span.partition, at, min(span.end, segment.end), (segment,)))
         at = parts[-1].end
     return parts
 
@@ -110,12 +94,13 @@ def _is_plain(segment: SegmentPlace) -> bool:
     return True
 
 
-def _parquet(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -> list[DataFrame]:
+def _parquet(spark: SparkSession, parts: list[Span], fail_on_data_loss: bool) -> list[DataFrame]:
     """The segments, those of one topic in one read; of those at the edges only what is asked for, in another."""
     frames: list[DataFrame] = []
     for topic in dict.fromkeys(part.topic for part in parts):
         mine = [part for part in parts if part.topic == topic]
-        whole, edges = [part for part in mine if part.whole], [part for part in mine if not part.whole]
+        whole = [part for part in mine if part.has_whole(part.segments[0])]
+        edges = [part for part in mine if not part.has_whole(part.segments[0])]
         if whole:
             frames.append(_columns(_files(spark, whole, fail_on_data_loss), topic))
         if edges:
@@ -124,11 +109,11 @@ def _parquet(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -
     return frames
 
 
-def _files(spark: SparkSession, parts: list[_Part], fail_on_data_loss: bool) -> DataFrame:
+def _files(spark: SparkSession, parts: list[Span], fail_on_data_loss: bool) -> DataFrame:
     made = ("topic", "message_id")
     schema = StructType([field for field in schema_of("messages") if field.name not in made])
     missing = {"ignoreMissingFiles": "false" if fail_on_data_loss else "true", "ignoreCorruptFiles": "false"}
-    return read_segments(spark, schema, [part.segment.path for part in parts], **missing)
+    return read_segments(spark, schema, [part.segments[0].path for part in parts], **missing)
 
 
 def read_segments(spark: SparkSession, schema: StructType | str, paths: Iterable[object], **options: str) -> DataFrame:

@@ -41,6 +41,10 @@ class Span:
         """How many messages or events it should have."""
         return self.end - self.start
 
+    def has_whole(self, segment: SegmentPlace) -> bool:
+        """Whether all places of a segment are among its own."""
+        return self.start <= segment.base and segment.end <= self.end
+
     def part(self, start: int, end: int) -> Span:
         """The places from `start` to before `end`, with the segments and blocks that hold any of them."""
         segments = tuple(segment for segment in self.segments if segment.end > start and segment.base < end)

@@ -35,11 +35,7 @@ class Chunk:
     """What goes into one file."""
 
     path: str
-    topic: str
-    partition: int
-    start: int
-    end: int
-    spans: tuple[Span, ...]
+    span: Span
     chosen: pa.Array | None = None
     """The offsets that are wanted; None for all."""
 
@@ -56,7 +52,7 @@ def write_chunk(options: ReadOptions, form: Form, chunk: Chunk) -> Written:
         writer = writer_of(form, counted)  # type: ignore[arg-type]
         for batch in _batches(options, form, chunk):
             messages += len(batch)
-            writer.write(columns_of(batch, form, chunk.topic, chunk.partition))
+            writer.write(columns_of(batch, form, chunk.span.topic, chunk.span.partition))
         writer.close()
     return Written(messages, counted.size, counted.checksum)
 
@@ -79,15 +75,14 @@ def is_right(work: tuple[str, Written]) -> bool:
 def _batches(options: ReadOptions, form: Form, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     wanted = None
     if chunk.chosen is not None:
-        places = pa.array(range(chunk.start, chunk.end), pa.int64())
+        places = pa.array(range(chunk.span.start, chunk.span.end), pa.int64())
         wanted = pc.is_in(places, value_set=chunk.chosen)
-    for span in chunk.spans:
-        for batch in read_span(options, span, form.read, Wanted()):
-            kept = batch
-            if wanted is not None:
-                kept = batch.filter(wanted.take(pc.subtract(batch.column("offset"), chunk.start)))
-            if len(kept):
-                yield kept
+    for batch in read_span(options, chunk.span, form.read, Wanted()):
+        kept = batch
+        if wanted is not None:
+            kept = batch.filter(wanted.take(pc.subtract(batch.column("offset"), chunk.span.start)))
+        if len(kept):
+            yield kept
 
 
 class _Counted(io.RawIOBase):

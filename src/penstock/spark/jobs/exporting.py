@@ -164,9 +164,8 @@ class _Export:
         chunks = []
         for name, part in files.items():
             start, end = ({self._topic: {part.partition: place}} for place in (part.start, part.end))
-            spans = tuple(plan.spans(start, end, Wanted()))
-            target = str(self._directory / name), self._topic, part.partition, part.start, part.end
-            chunks.append(Chunk(*target, spans, None if chosen is None else chosen[name]))
+            (span,) = plan.spans(start, end, Wanted())
+            chunks.append(Chunk(str(self._directory / name), span, None if chosen is None else chosen[name]))
         done = spread(self._spark, chunks, partial(write_chunk, checked, self._form))
         self._manifest.files.update(zip(files, done, strict=True))
         self._keep()
