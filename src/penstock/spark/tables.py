@@ -8,7 +8,7 @@ from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,40 +24,19 @@ from pyspark.sql.types import (
 )
 
 from penstock.model.errors import InvalidArgument
+from penstock.segments.schema import SCHEMAS
 
 Columns = dict[str, DataType]
 """The type of each column, by name."""
 
-_MESSAGES: Columns = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "headers": MapType(StringType(), StringType()),
-    "priority": ShortType(),
-    "deliver_at": TimestampType(),
-    "message_id": StringType(),
-}
-_ON_REQUEST: Columns = {"expires_at": TimestampType(), "dedupe_id": StringType()}
+_MADE: Columns = {"topic": StringType(), "message_id": StringType()}
+"""Columns that no file holds."""
+_MESSAGES = (
+    *("key", "value", "topic", "partition", "offset", "timestamp", "headers", "priority", "deliver_at", "message_id"),
+)
+_ON_REQUEST = ("expires_at", "dedupe_id")
 """Of messages: columns that are read when a schema names them."""
-_EVENTS: Columns = {
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "event": LongType(),
-    "time": TimestampType(),
-    "kind": StringType(),
-    "offset": LongType(),
-    "count": LongType(),
-    "last": LongType(),
-    "group": StringType(),
-    "consumer": StringType(),
-    "attempt": IntegerType(),
-    "detail": StringType(),
-    "due_at": TimestampType(),
-    "offsets": ArrayType(LongType()),
-}
+_EVENTS = ("topic", "partition", *(name for name in SCHEMAS["events"].names if name != "partition"))
 _DEAD_LETTERS: Columns = {
     "topic": StringType(),
     "message_id": StringType(),
@@ -82,9 +61,17 @@ _GROUPS: Columns = {
     **dict.fromkeys(GROUP_NUMBERS, LongType()),
     "positions": ArrayType(LongType()),
 }
+
+
+def _columns(table: str, names: Iterable[str]) -> Columns:
+    """Columns of a log, with the types that its files have."""
+    known = {field.name: field.dataType for field in from_arrow_schema(SCHEMAS[table])} | _MADE
+    return {name: known[name] for name in names}
+
+
 COLUMNS: dict[str, Columns] = {
-    "messages": _MESSAGES,
-    "events": _EVENTS,
+    "messages": _columns("messages", _MESSAGES),
+    "events": _columns("events", _EVENTS),
     "dead_letters": _DEAD_LETTERS,
     "groups": _GROUPS,
 }
@@ -103,7 +90,7 @@ def schema_of(table: str) -> StructType:
 
 def check_schema(table: str, schema: StructType) -> None:
     """Raise unless the schema is made of columns of the table, in any order: it says which of them to read."""
-    known = {**COLUMNS[table], **(_ON_REQUEST if table == "messages" else {})}
+    known = {**COLUMNS[table], **(_columns(table, _ON_REQUEST) if table == "messages" else {})}
     wrong = [
         f"{field.name} is {_words(known[field.name])}, not {_words(field.dataType)}"
         if field.name in known
@@ -125,8 +112,7 @@ class Shaper:
 
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        made = {"topic", "message_id"}
-        self.stored = [name for name in self._schema.names if name not in made]
+        self.stored = [name for name in self._schema.names if name not in _MADE]
         """The columns that have to be read."""
         if "message_id" in self._schema.names and "offset" not in self.stored:
             self.stored.append("offset")
