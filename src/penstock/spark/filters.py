@@ -38,6 +38,7 @@ _ROWS = {
 """Columns by which rows are left out before they are handed to Spark."""
 _COMPARED = {
     EqualTo: pc.equal,
+    EqualNullSafe: pc.equal,
     GreaterThan: pc.greater,
     GreaterThanOrEqual: pc.greater_equal,
     LessThan: pc.less,
@@ -76,7 +77,7 @@ def wanted_of(table: str, filters: Sequence[Filter]) -> Wanted:
     wanted = Wanted()
     for one in filters:
         column, value = getattr(one, "attribute", (None,)), getattr(one, "value", None)
-        if len(column) != 1 or not isinstance(one, (*_COMPARED, In, IsNull, IsNotNull, EqualNullSafe)):
+        if len(column) != 1 or not isinstance(one, (*_COMPARED, In, IsNull, IsNotNull)):
             continue
         name = column[0]
         if name == POSITION[table]:
@@ -125,8 +126,6 @@ def _mask(one: Filter, column: pa.Array) -> pa.Array:
             return pc.is_in(column, value_set=pa.array([_plain(value) for value in one.value], column.type))
         case EqualNullSafe() if one.value is None:
             return pc.is_null(column)
-        case EqualNullSafe():
-            return pc.equal(column, pa.scalar(_plain(one.value), column.type))
     return _COMPARED[type(one)](column, pa.scalar(_plain(one.value), column.type))  # type: ignore[attr-defined]
 
 

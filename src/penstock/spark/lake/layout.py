@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
 from pathlib import Path
 
 import msgspec
 
 from penstock.model.layout import SegmentPlace, ThinnedSegment
+from penstock.model.units import to_datetime
 
 FILE_ROWS = 1 << 19
 """A file ends before an offset that is a multiple of this."""
@@ -17,7 +17,6 @@ DAY_US = 86_400_000_000
 TABLES = ("messages", "events")
 NEW = "_new"
 """Where files lie while they are written."""
-_EPOCH = date(1970, 1, 1)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -84,4 +83,4 @@ class LakeFile(msgspec.Struct, frozen=True):
 
 def date_of(time_us: int) -> str:
     """The UTC date of a time, as directories are named after it."""
-    return (_EPOCH + timedelta(days=time_us // DAY_US)).isoformat()
+    return to_datetime(time_us).date().isoformat()

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
@@ -40,7 +40,6 @@ OBSERVED = "penstock"
 """Under this name a query tells how many rows were `refused`, and how many were `written`."""
 At = Callable[[str], contextlib.AbstractContextManager[None]]
 """Has what goes wrong meanwhile told of a part of the sink."""
-_FIELDS = ("value", "key", "priority", "delay", "headers")
 _UNITS = "us|ms|s|m|h|d|w"
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -91,22 +90,16 @@ def messages(view: DataFrame, sink: Sink, group: str, limits: Limits, at: At) ->
     fields: dict[str, Column] = {}
     with at("value"):
         fields["value"] = _bytes(view, "value", f.expr(sink.value) if sink.value is not None else _default(view))
-    if sink.key is not None:
-        with at("key"):
-            fields["key"] = _bytes(view, "key", f.expr(sink.key))
-    if sink.priority is not None:
-        with at("priority"):
-            fields["priority"] = _priority(view, sink.priority)
-    if sink.delay is not None:
-        with at("delay"):
-            fields["delay"] = _delay(view, sink.delay)
-    if sink.headers is not None:
-        with at("headers"):
-            fields["headers"] = _headers(view, sink.headers)
+    others: dict[str, Callable[[DataFrame, Any], Column]]
+    others = {"key": _key, "priority": _priority, "delay": _delay, "headers": _headers}
+    given = {name: getattr(sink, name) for name in others if getattr(sink, name) is not None}
+    for name, what in given.items():
+        with at(name):
+            fields[name] = others[name](view, what)
     for name, column in fields.items():
         with at(name):
             _check_constant(view, name, column, limits)
-    if {name for name in _FIELDS if getattr(sink, name) is not None} | {"value"} != set(fields):
+    if {"value", *given} != set(fields):
         raise Broken
     columns = [column.alias(name) for name, column in fields.items()]
     traced = has_message(view)
@@ -150,6 +143,10 @@ def _bytes(view: DataFrame, field: str, column: Column) -> Column:
         shown = kind.simpleString().upper()
         raise InvalidArgument(f"the {field} is STRING or BINARY, not {shown}: use to_json(…) or CAST(… AS STRING)")
     return column.cast("binary")
+
+
+def _key(view: DataFrame, text: str) -> Column:
+    return _bytes(view, "key", f.expr(text))
 
 
 def _priority(view: DataFrame, text: str) -> Column:

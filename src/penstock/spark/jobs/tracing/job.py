@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.schedules import SCHEDULES
 from penstock.model.units import Duration, Time, parse_duration, parse_time_us
+from penstock.spark.files.whole import sync
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
@@ -129,8 +129,7 @@ def _write(directory: Path, report: Report, html: str) -> None:
             pq.write_table(report.table(name), new / place)
         (new / "report.html").write_text(html)
         for place in [*names, "report.html"]:
-            with (new / place).open("rb") as file:
-                os.fsync(file.fileno())
+            sync(new / place)
         for place in [*names, "report.html"]:
             (new / place).replace(directory / place)
     finally:

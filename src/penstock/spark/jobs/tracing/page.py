@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from html import escape
 from importlib.resources import files
 from typing import Any
 
+from penstock.model.units import to_datetime
 from penstock.spark.jobs.tracing.charts import columns, duration, lines, rows
 from penstock.spark.jobs.tracing.tables import Report
 
 _CHARTS = 24
 """So many groups have charts of their own; the tables have all."""
 _LINES = 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLOURS = {"acked": "good", "dead": "bad", "lapsed": "bad", "lost": "bad", "held": "warn", "waiting": "warn"}
 _METRICS = {"wait": "published to first delivered", "work": "first delivered to acked", "total": "published to acked"}
 _CAUSES = {"failed": "failed", "expired": "the lease ran out", "released": "released"}
@@ -48,7 +47,7 @@ def page(report: Report, facts: Mapping[str, str]) -> str:
 
 def time_of(time_us: int) -> str:
     """A moment, in UTC."""
-    return (_EPOCH + timedelta(microseconds=time_us)).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return to_datetime(time_us).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _by_group(found: Iterable[tuple[Any, ...]]) -> dict[Group, Rows]:
@@ -119,10 +118,7 @@ def _charts(found: Mapping[str, Rows]) -> Iterable[tuple[str, str]]:
     for metric, told in (("total", _METRICS["total"]), ("wait", _METRICS["wait"])):
         hours = [row for row in found["latencies"] if row[0] == metric and row[1] is None and row[2] is not None]
         named = [
-            (
-                name,
-                [((_EPOCH + timedelta(microseconds=row[2])).strftime("%m-%d %H:00"), row[4 + place]) for row in hours],
-            )
+            (name, [(to_datetime(row[2]).strftime("%m-%d %H:00"), row[4 + place]) for row in hours])
             for place, name in enumerate(("p50", "p95", "p99"))
         ]
         yield f"Latency by hour, {told}", lines(named, f"latency by hour, {told}") if hours else ""
