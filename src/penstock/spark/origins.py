@@ -11,6 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from google_crc32c import value as crc32c
+
 from penstock.client.sync import Client
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
@@ -18,7 +22,9 @@ from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
 from penstock.model.stored import SegmentInfo
 from penstock.model.units import to_datetime
 from penstock.segments.reader import SegmentReader
-from penstock.segments.window import OFFSET_MAX
+from penstock.segments.schema import POSITION, TIMESTAMP, is_schema_of
+from penstock.segments.window import OFFSET_MAX, Window
+from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.shard.reading.layouts import topic_layout
 from penstock.spark.options import ReadOptions
 from penstock.storage.read_only import ReadOnlyStorage
@@ -141,8 +147,6 @@ class ArchiveOrigin:
         return []
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
-        from penstock.segments.window import Window
-
         log = self.layout(topic).messages[partition]
         for segment in log.segments:
             if segment.last_us >= time_us:
@@ -174,8 +178,6 @@ def open_segment(segment: SegmentPlace, table: str) -> SegmentReader:
 
 def _place(path: Path, table: str) -> SegmentPlace:
     """What the broker would remember of the segment, from the file itself; what does not fit together is refused."""
-    import pyarrow as pa
-
     try:
         return _looked_at(path, table)
     except (pa.ArrowException, OSError, LookupError, ValueError, AttributeError, TypeError) as error:
@@ -183,12 +185,6 @@ def _place(path: Path, table: str) -> SegmentPlace:
 
 
 def _looked_at(path: Path, table: str) -> SegmentPlace:
-    import pyarrow.parquet as pq
-    from google_crc32c import value as crc32c
-
-    from penstock.segments.schema import POSITION, TIMESTAMP, is_schema_of
-    from penstock.segments.writer import ROW_GROUPS_KEY
-
     metadata = pq.read_metadata(path)
     marks = json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()])
     if not is_schema_of(table, metadata.schema.to_arrow_schema()):

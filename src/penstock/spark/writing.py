@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from penstock.client.sync import Client
 from penstock.model.errors import ConnectionLost, InvalidArgument, Overloaded, PenstockError, RequestTimeout
-from penstock.spark.connecting import connected
+from penstock.spark.connecting import connected, patiently
 from penstock.spark.options import WriteOptions
 from penstock.spark.packing import request_of, requests
 from penstock.spark.rows import by_topic, check_columns, columns_of, messages_of
@@ -119,16 +119,8 @@ def publish(options: WriteOptions, producer: str, sequence: int, done: Sequence[
     """In the driver: publish what the tasks staged."""
     stages = _stages(done)
     client = connected(options.servers, options.secrets, patient=True)
-    until_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            client.publish_staged(stages, producer=producer, sequence=sequence)
-        except Overloaded:  # a large one has to wait until the broker has settled some of it, and then goes on
-            if time.monotonic() >= until_s:
-                raise
-            time.sleep(_AGAIN_S)
-        else:
-            return
+    once = partial(client.publish_staged, stages, producer=producer, sequence=sequence)
+    patiently(once, Overloaded, _PATIENCE_S, _AGAIN_S)  # a large one waits until the broker has settled some of it
 
 
 def drop(options: WriteOptions, done: Sequence[WriterCommitMessage | None]) -> None:

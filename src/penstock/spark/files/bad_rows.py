@@ -32,7 +32,7 @@ class BadRows:
 
     def clear(self) -> None:
         """Remove what an earlier load of the same words left."""
-        for path in self._files():
+        for path in list(self.directory.glob("part-*.jsonl")):
             path.unlink()
 
     def write(self, part: int, rows: Sequence[BadRow]) -> None:
@@ -54,6 +54,3 @@ class BadRows:
 
     def _path(self, part: int) -> Path:
         return self.directory / f"part-{part:05}.jsonl"
-
-    def _files(self) -> list[Path]:
-        return sorted(self.directory.glob("part-*.jsonl"))

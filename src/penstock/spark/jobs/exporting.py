@@ -202,15 +202,12 @@ class _Export:
             "files": len(there),
             "messages": sum(written.messages for _, written in there),
         }
-        columns = ["file", ">partition", ">first offset", ">messages"]
-        rows: list[tuple[object, ...]] = [
-            (name, self._files[name].partition, self._files[name].start, written.messages) for name, written in there
-        ]
-        if not dry_run:
-            summary["bytes"] = sum(written.bytes for _, written in there)
-            columns.append(">bytes")
-            rows = [(*row, written.bytes) for row, (_, written) in zip(rows, there, strict=True)]
-        return Outcome("export", summary, columns, rows, dry_run=dry_run)
+        columns = ["file", ">partition", ">first offset", ">messages", ">bytes"]
+        rows = [(name, self._files[name].partition, self._files[name].start, w.messages, w.bytes) for name, w in there]
+        if dry_run:
+            return Outcome("export", summary, columns[:-1], [row[:-1] for row in rows], dry_run=True)
+        summary["bytes"] = sum(written.bytes for _, written in there)
+        return Outcome("export", summary, columns, rows)
 
 
 def _known(directory: Path, words: dict[str, object]) -> _Manifest | None:

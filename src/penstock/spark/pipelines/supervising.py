@@ -20,8 +20,7 @@ from penstock.spark.errors import DataLoss, JobFailed
 from penstock.spark.jobs.failing import clear, is_of_spark
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.checking import AVAILABLE_NOW, CONTINUOUS
-from penstock.spark.pipelines.control import RunFiles
-from penstock.spark.pipelines.fitting import check_fit, misfit
+from penstock.spark.pipelines.control import RunFiles, check_fit, misfit
 from penstock.spark.pipelines.planning import Planner, Query, Sessions
 from penstock.spark.pipelines.preparing import limits_of, make_topics
 from penstock.spark.pipelines.progress import Batch, Figures

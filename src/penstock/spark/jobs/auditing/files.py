@@ -52,7 +52,11 @@ def check_files(spark: SparkSession, side: Side, findings: Findings) -> tuple[in
     listed = [(view, segment) for view in side.logs.values() for segment in view.segments]
     files = [_File(segment, view.table, view.partition) for view, segment in listed]
     bundles = bundled(files, lambda file: file.segment.size_bytes, _TASK_BYTES)
-    reports = [report for checked in spread(spark, bundles, _check_bundle) for report in checked]
+    reports = [
+        report
+        for checked in spread(spark, bundles, lambda files: [_check(file) for file in files])
+        for report in checked
+    ]
     behind_server: list[tuple[LogView, SegmentPlace]] = []
     for (view, segment), report in zip(listed, reports, strict=True):
         if report.missing and side.place.servers is not None:
@@ -70,10 +74,6 @@ def check_files(spark: SparkSession, side: Side, findings: Findings) -> tuple[in
         view.source_from = min(view.source_from, segment.base)
         view.segments = [one for one in view.segments if one.end <= view.source_from]
     return len(listed), sum(segment.size_bytes for _, segment in listed)
-
-
-def _check_bundle(files: list[_File]) -> list[_Checked]:
-    return [_check(file) for file in files]
 
 
 def _check(file: _File) -> _Checked:
