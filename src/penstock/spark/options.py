@@ -14,12 +14,15 @@ from penstock.model.units import TIME_US_MAX, parse_size, parse_time_us
 EARLIEST, LATEST = -2, -1
 """Offsets that stand for the beginning and the end, as in Kafka's connector."""
 TABLES = ("messages", "events", "dead_letters", "groups")
-_READING = {
-    "servers": "the server to read from, host:port",
-    "path": "a data directory without a running broker, an archive or a lake, to read instead of a server",
+_SECRETS = {
     "token": "the token for the server",
     "tls": "whether to talk to the server by TLS (default false)",
     "ca": "a file with the authorities of the server's certificate (PEM), on every machine; means TLS",
+}
+_READING = {
+    "servers": "the server to read from, host:port",
+    "path": "a data directory without a running broker, an archive or a lake, to read instead of a server",
+    **_SECRETS,
     "subscribe": "topics, by name, with commas between them",
     "subscribePattern": "topics, by a regular expression that matches the whole name",
     "assign": 'partitions, as JSON: {"orders": [0, 2]}',
@@ -38,9 +41,7 @@ _READING = {
 }
 _WRITING = {
     "servers": "the server to write to, host:port",
-    "token": "the token for the server",
-    "tls": "whether to talk to the server by TLS (default false)",
-    "ca": "a file with the authorities of the server's certificate (PEM), on every machine; means TLS",
+    **_SECRETS,
     "topic": "the topic of all rows; without it there must be a column `topic`",
     "producer": "the name under which a batch is published once, with its sequence (default: one of its own)",
     "sequence": "the number of the batch among those of its producer, which grows",

@@ -85,17 +85,16 @@ def _paths(name: str, form: str | None, without: Path, problems: list[str]) -> l
     """The files that one argument means; what is wrong with it is noted."""
     if Path(name).is_dir():
         inside = sorted(path for path in Path(name).rglob("*") if path.is_file() and not _is_hidden(path, name))
-        known = (str(path) for path in inside if form is not None or _format_of(str(path))[0] is not None)
-        paths = [path for path in known if not Path(path).resolve().is_relative_to(without)]
-        if not paths:
-            problems.append(f"{name}: the directory has no files that end in {', '.join(_ENDINGS)}")
-        return paths
-    if Path(name).exists() or not glob.has_magic(name):
+        found = [str(path) for path in inside if form is not None or _format_of(str(path))[0] is not None]
+        none = f"the directory has no files that end in {', '.join(_ENDINGS)}"
+    elif Path(name).exists() or not glob.has_magic(name):
         return [name]
-    matching = sorted(path for path in glob.iglob(name, recursive=True) if Path(path).is_file())  # noqa: PTH207 - it may be absolute
-    paths = [path for path in matching if not Path(path).resolve().is_relative_to(without)]
+    else:
+        found = sorted(path for path in glob.iglob(name, recursive=True) if Path(path).is_file())  # noqa: PTH207 - it may be absolute
+        none = "no file matches this pattern"
+    paths = [path for path in found if not Path(path).resolve().is_relative_to(without)]
     if not paths:
-        problems.append(f"{name}: no file matches this pattern")
+        problems.append(f"{name}: {none}")
     return paths
 
 

@@ -11,7 +11,8 @@ from penstock.spark.pipelines.spec import Pipeline
 
 def missing_topics(pipeline: Pipeline, place: Place) -> list[str]:
     """The topics that a pipeline reads and that are not there."""
-    return sorted(topics_read(pipeline) - set(_topics(place)))
+    read = {name for source in pipeline.sources.values() for name in (source.topic, source.events) if name is not None}
+    return sorted(read - set(_topics(place)))
 
 
 def _topics(place: Place) -> dict[str, TopicInfo]:
@@ -20,11 +21,6 @@ def _topics(place: Place) -> dict[str, TopicInfo]:
         return {topic.name: topic for topic in place.client("a pipeline").topics()}
     except Forbidden:
         return {}
-
-
-def topics_read(pipeline: Pipeline) -> set[str]:
-    """The topics that a pipeline reads, or of which it reads the events."""
-    return {name for source in pipeline.sources.values() for name in (source.topic, source.events) if name is not None}
 
 
 def make_topics(pipeline: Pipeline, place: Place) -> list[str]:

@@ -40,25 +40,26 @@ class Frames:
 
     def all(self, wanted: Callable[[LogView], bool] = lambda view: True) -> list[DataFrame]:
         """Frames that together have every row of the logs that are wanted."""
-        views = [view for view in self._side.of(self._table) if wanted(view)]
         by_topic: dict[str, list[LogView]] = {}
-        for view in views:
-            if view.segments:
+        sourced: dict[Key, tuple[int, int]] = {}
+        for view in filter(wanted, self._side.of(self._table)):
+            is_plain = not any(PATTERN & set(one.path) for one in view.segments)
+            if view.segments and is_plain:
                 by_topic.setdefault(view.topic, []).append(view)
+            start = view.source_from if is_plain else view.first
+            if start < view.end:
+                sourced[view.key] = (start, view.end)
         sizes = {topic: sum(one.rows for view in mine for one in view.segments) for topic, mine in by_topic.items()}
         large = [topic for topic, rows in sizes.items() if rows >= _OWN_ROWS]
         largest = sorted(large, key=lambda topic: (-sizes[topic], topic))[:_OWN_FRAMES]
         frames = [self._of_topic(by_topic[topic]) for topic in largest]
         others = [view for topic, mine in by_topic.items() if topic not in largest for view in mine]
         frames += [self._by_file(others)] if others else []
-        sourced = {view.key: (view.source_from, view.end) for view in views if view.source_from < view.end}
         return [*frames, self._source(sourced)] if sourced else frames
 
     def _of_topic(self, views: list[LogView]) -> DataFrame:
         """One topic: where its logs are cut is told by the partition."""
         files = [one.path for view in views for one in view.segments]
-        if any(PATTERN & set(path) for path in files):
-            return self._by_source(views)
         last = max(view.partition for view in views)
         of_partition = f.array(*[_longs(self._cuts_of((views[0].topic, number))) for number in range(last + 1)])
         return read_segments(self._spark, StructType(self._fields), files).select(
@@ -69,27 +70,17 @@ class Frames:
 
     def _by_file(self, views: list[LogView]) -> DataFrame:
         """Many topics: what a row belongs to is told by its file."""
-        plain: list[LogView] = []
-        odd: list[LogView] = []
-        for view in views:
-            (odd if any(PATTERN & set(one.path) for one in view.segments) else plain).append(view)
-        frames = [self._by_source(odd)] if odd else []
-        if plain:
-            owners = {one.path: view for view in plain for one in view.segments}
-            frame = read_segments(self._spark, StructType(self._fields), owners)
-            paths = [urlsplit(name).path for name in frame.inputFiles()]  # with %20 for a space, as Spark has it
-            rows = [
-                (f"{scheme}{path}", *self._place_of(owners[unquote(path)].key))
-                for path in paths
-                for scheme in ("file:", "file://")  # Spark writes one or the other
-            ]
-            places = self._spark.createDataFrame(rows, StructType([StructField("file", StringType()), *_PLACE]))
-            frame = frame.select(*self._stored(), f.col("_metadata.file_path").alias("file"))
-            frames.append(frame.join(f.broadcast(places), "file").drop("file"))
-        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-
-    def _by_source(self, views: list[LogView]) -> DataFrame:
-        return self._source({view.key: (view.first, view.source_from) for view in views})
+        owners = {one.path: view for view in views for one in view.segments}
+        frame = read_segments(self._spark, StructType(self._fields), owners)
+        paths = [urlsplit(name).path for name in frame.inputFiles()]  # with %20 for a space, as Spark has it
+        rows = [
+            (f"{scheme}{path}", *self._place_of(owners[unquote(path)].key))
+            for path in paths
+            for scheme in ("file:", "file://")  # Spark writes one or the other
+        ]
+        places = self._spark.createDataFrame(rows, StructType([StructField("file", StringType()), *_PLACE]))
+        frame = frame.select(*self._stored(), f.col("_metadata.file_path").alias("file"))
+        return frame.join(f.broadcast(places), "file").drop("file")
 
     def _source(self, runs: Mapping[Key, tuple[int, int]]) -> DataFrame:
         """Rows through the data source; what is not there is found by counting."""

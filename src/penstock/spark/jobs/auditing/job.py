@@ -198,12 +198,9 @@ class _Audit:
         return found
 
     def _line(self, key: Key, views: Sequence[LogView], sums: Sequence[Sums], gaps: int) -> _Line:
-        first, end = (
-            min(view.first for view in views if view.runs() or view is views[0]),
-            max(view.end for view in views),
-        )
+        first = min(view.first for view in views if view.runs() or view is views[0])
         in_lake = 0 if self._lake is None else sums[1].total(key).count
-        return _Line(first, end, self._together(key, sums), gaps, in_lake)
+        return _Line(first, max(view.end for view in views), self._together(key, sums), gaps, in_lake)
 
     def _compare_sides(self, sums: Sequence[Sums]) -> None:
         """Where both have messages, they have to be the same; what compaction left out is not compared."""

@@ -20,19 +20,12 @@ def check_holes(views: Sequence[LogView], log: EventLog | None, findings: Findin
     holes = gaps_of(together)
     topic, partition = views[0].key
     for start, end in without(holes, told):
-        moved = log is not None and bool(without([(start, end)], joined(log.archived)) != [(start, end)])
+        moved = log is not None and without([(start, end)], joined(log.archived)) != [(start, end)]
         why = "the events say that they were moved to an archive" if moved else "no event says that they were removed"
-        findings.problem(
-            topic,
-            partition,
-            start,
-            f"{end - start} messages are missing, from here to {end - 1}: no file has them, and {why}",
-        )
-    missing = length(holes) - length(without(holes, told))
-    for view in views:
-        for one in view.segments:
-            missing += one.end - one.base - one.rows
-    return missing
+        what = f"{end - start} messages are missing, from here to {end - 1}: no file has them, and {why}"
+        findings.problem(topic, partition, start, what)
+    left_out = sum(one.end - one.base - one.rows for view in views for one in view.segments)
+    return length(holes) - length(without(holes, told)) + left_out
 
 
 def check_events(views: Sequence[LogView], log: EventLog | None, end: int, findings: Findings) -> bool:
