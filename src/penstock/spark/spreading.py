@@ -39,3 +39,16 @@ def bundled(items: Iterable[Item], size_of: Callable[[Item], int], most: int) ->
         found[-1].append(item)
         size += size_of(item)
     return found
+
+
+def filled(items: Iterable[Item], size_of: Callable[[Item], int], enough: int) -> list[list[Item]]:
+    """Consecutive items together until they are enough; the last ones may be fewer."""
+    found: list[list[Item]] = []
+    size = enough
+    for item in items:
+        if size >= enough:
+            found.append([])
+            size = 0
+        found[-1].append(item)
+        size += size_of(item)
+    return found

@@ -18,7 +18,7 @@ import google_crc32c
 
 from penstock.spark.files.quoting import cut
 from penstock.spark.files.sources import Head, Source
-from penstock.spark.spreading import spread
+from penstock.spark.spreading import filled, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,15 +119,7 @@ def cut_files(
 
 def parts_of(ranges: Sequence[Range]) -> list[list[Range]]:
     """Ranges in groups that are published together."""
-    parts: list[list[Range]] = []
-    size_bytes = PART_BYTES
-    for part in ranges:
-        if size_bytes >= PART_BYTES:
-            parts.append([])
-            size_bytes = 0
-        parts[-1].append(part)
-        size_bytes += part.size_bytes
-    return parts
+    return filled(ranges, lambda part: part.size_bytes, PART_BYTES)
 
 
 def _look(range_bytes: int, places: Sequence[tuple[str, int]]) -> list[_Chunk]:

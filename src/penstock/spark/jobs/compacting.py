@@ -65,11 +65,7 @@ class _Compacting:
                 self._foresee(topic)
             else:
                 self._compact(topic)
-        totals = {
-            name: sum(row[place] for row in self._rows if row[place] is not None)
-            for place, name in enumerate(COLUMNS)
-            if name.startswith(">") and name != ">partition"
-        }
+        totals = {name: sum(row[place] or 0 for row in self._rows) for place, name in enumerate(COLUMNS) if place > 2}
         summary: dict[str, Any] = {
             "lake": str(self._root),
             "keep": self._keep,

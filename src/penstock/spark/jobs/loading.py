@@ -12,11 +12,10 @@ import contextlib
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ from penstock.spark.jobs.loaded import Known, Memory, words_of
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
 from penstock.spark.options import WriteOptions
-from penstock.spark.spreading import spread
+from penstock.spark.spreading import filled, spread
 from penstock.spark.writing import Staged, publish
 
 if TYPE_CHECKING:
@@ -155,14 +154,10 @@ class _Load:
                 raise
         return messages, self._aside.counts(len(self.parts))
 
-    def _waves(self, first: int) -> Iterator[list[int]]:
+    def _waves(self, first: int) -> list[list[int]]:
         """Parts in groups that have all cores at work; what is in a part does not depend on it."""
         tasks = self._spark.sparkContext.defaultParallelism * _TASKS_PER_CORE
-        numbers = iter(range(first, len(self.parts)))
-        while wave := list(islice(numbers, 1)):
-            while sum(len(self.parts[number]) for number in wave) < tasks and (more := list(islice(numbers, 1))):
-                wave += more
-            yield wave
+        return filled(range(first, len(self.parts)), lambda number: len(self.parts[number]), tasks)
 
     def _stage(self, numbers: list[int]) -> list[tuple[int, list[Done]]]:
         """Have tasks stage some parts; what became of their ranges."""

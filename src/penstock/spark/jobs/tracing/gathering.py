@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.jobs.tracing.looking import METRICS, PartKey, look, packed, unpacked
 from penstock.spark.jobs.tracing.reading import Chunk
-from penstock.spark.jobs.tracing.runs import flat
+from penstock.spark.jobs.tracing.runs import flat, stretches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,8 +118,8 @@ def percentiles(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     value, count = (flat(found.column(name)) for name in ("value", "count_sum"))
     cell = _cells(found, names)
     behind = pc.cumulative_sum(count)
-    starts = pc.cast(pc.indices_nonzero(pc.fill_null(pc.not_equal(pc.pairwise_diff(cell), 0), True)), pa.int64())  # noqa: FBT003
-    lasts = pc.subtract(pa.concat_arrays([starts.slice(1), pa.array([len(found)], pa.int64())]), 1)
+    starts, ends = stretches(pc.not_equal(pc.pairwise_diff(cell), 0))
+    lasts = pc.subtract(ends, 1)
     before = pc.subtract(behind.take(starts), count.take(starts))
     messages = pc.subtract(behind.take(lasts), before)
     seen = pc.subtract(behind, before.take(cell))  # how many of its cell are not higher

@@ -208,27 +208,11 @@ class _Look:
 
     def _causes(self, mine: Runs) -> pa.Table:
         """Why messages came back."""
-        found = self._of(mine, *RETURNS)
-        table = pa.table(
-            {
-                "cause": self._kinds.take(found.row),
-                "detail": self._details.take(found.row),
-                "messages": found.lengths,
-            }
-        )
-        return table.group_by(["cause", "detail"]).aggregate([("messages", "sum")])
+        return _counted(self._of(mine, *RETURNS), cause=self._kinds, detail=self._details)
 
     def _of_consumers(self, mine: Runs) -> pa.Table:
         """What each consumer did."""
-        found = self._of(mine, "delivered", "acked", *RETURNS)
-        table = pa.table(
-            {
-                "consumer": self._consumers.take(found.row),
-                "kind": self._kinds.take(found.row),
-                "messages": found.lengths,
-            }
-        )
-        return table.group_by(["consumer", "kind"]).aggregate([("messages", "sum")])
+        return _counted(self._of(mine, "delivered", "acked", *RETURNS), consumer=self._consumers, kind=self._kinds)
 
     def _busy(self, pieces: pa.Table) -> pa.Table:
         """From the last delivery of each message to its ack, by who acked it."""
@@ -258,6 +242,12 @@ def _waited(start: pa.Array | pa.ChunkedArray, end: pa.Array | pa.ChunkedArray) 
     """How long it took, in µs; a clock that was set back took nothing."""
     passed = pc.subtract(end, start)
     return pc.if_else(pc.less(passed, 0), pa.scalar(0, pa.int64()), passed)
+
+
+def _counted(runs: Runs, **columns: pa.Array) -> pa.Table:
+    """How many messages there are of each combination of what some columns say of the events of runs."""
+    table = pa.table({**{name: column.take(runs.row) for name, column in columns.items()}, "messages": runs.lengths})
+    return table.group_by(list(columns)).aggregate([("messages", "sum")])
 
 
 def _summed(table: pa.Table, keys: list[str]) -> pa.Table:

@@ -21,7 +21,7 @@ from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOpti
 from penstock.spark.origins import Origin
 from penstock.spark.planning import Plan
 from penstock.spark.slices import Span
-from penstock.spark.spreading import spread
+from penstock.spark.spreading import filled, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,17 +108,12 @@ def survey(spark: SparkSession, logs: Logs) -> dict[Key, Surveyed]:
 
 def _bundles(span: Span) -> Iterator[Span]:
     """Some segments each; what is in no segment comes with the last."""
-    waiting: list[int] = []
-    at, size = span.start, 0
-    for number, segment in enumerate(span.segments):
-        waiting.append(number)
-        size += segment.size_bytes
-        if size >= _SURVEYED_BYTES:
-            chosen = tuple(span.segments[one] for one in waiting)
-            yield replace(span, start=at, end=segment.end, segments=chosen)
-            waiting, at, size = [], segment.end, 0
-    if at < span.end:
-        yield replace(span, start=at, segments=tuple(span.segments[one] for one in waiting))
+    bundles = filled(span.segments, lambda segment: segment.size_bytes, _SURVEYED_BYTES) or [[]]
+    at = span.start
+    for segments in bundles:
+        end = span.end if segments is bundles[-1] else segments[-1].end
+        yield replace(span, start=at, end=end, segments=tuple(segments))
+        at = end
 
 
 def _look_over(options: ReadOptions, span: Span) -> Surveyed:

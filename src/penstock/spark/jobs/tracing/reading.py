@@ -17,7 +17,7 @@ from penstock.segments.schema import EVENTS
 from penstock.segments.window import Window
 from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import Era
-from penstock.spark.jobs.tracing.runs import Runs
+from penstock.spark.jobs.tracing.runs import Runs, stretches
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import open_segment
 from penstock.spark.slices import Span, read_span
@@ -122,8 +122,7 @@ def _together(table: pa.Table, first: int, lanes: set[int]) -> tuple[pa.Array, p
         changes = pc.not_equal(pc.pairwise_diff(offsets), 1)
         for other in (time, lane, pc.fill_null(due, 0)):
             changes = pc.or_(changes, pc.not_equal(pc.pairwise_diff(other), 0))
-        begins = pc.cast(pc.indices_nonzero(pc.fill_null(changes, True)), pa.int64())  # noqa: FBT003
-        ends = pa.concat_arrays([begins.slice(1), pa.array([count], pa.int64())]) if count else _NONE
+        begins, ends = stretches(changes)
         low, times, lane, dues = (each.take(begins) for each in (offsets, time, lane, due))
     return low, pc.add(low, pc.subtract(ends, begins)), pa.table({"published": times, "due": dues, "lane": lane})
 

@@ -73,10 +73,16 @@ def islands(places: pa.Array, rows: pa.Array) -> Runs:
     if not len(places):
         return no_runs()
     follows = pc.and_(pc.equal(pc.pairwise_diff(places), 1), pc.equal(pc.pairwise_diff(rows), 0))
-    begins = pc.cast(pc.indices_nonzero(pc.invert(pc.fill_null(follows, False))), pa.int64())  # noqa: FBT003
-    ends = pa.concat_arrays([begins.slice(1), pa.array([len(places)], pa.int64())])
+    begins, ends = stretches(pc.invert(follows))
     low = places.take(begins)
     return Runs(low, pc.add(low, pc.subtract(ends, begins)), rows.take(begins))
+
+
+def stretches(changes: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """From where to before where rows are alike, given which of them differ from the one before; null is the first."""
+    begins = pc.cast(pc.indices_nonzero(pc.fill_null(changes, True)), pa.int64())  # noqa: FBT003
+    ends = pa.concat_arrays([begins.slice(1), pa.array([len(changes)], pa.int64())]) if len(changes) else _NOTHING
+    return begins, ends
 
 
 def exploded(runs: Runs) -> tuple[pa.Array, pa.Array]:
