@@ -17,7 +17,7 @@ from penstock.model.pipelines import PipelineReport, PipelineState
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines import load
 from penstock.spark.pipelines.control import AlreadyRunning, RunFiles, misfit
-from penstock.spark.pipelines.reporting import Reports
+from penstock.spark.pipelines.server import Reports
 from tests.pipelines.harness import Background, declare, run_now, values
 from tests.server.harness import free_port, until
 from tests.spark.harness import Served

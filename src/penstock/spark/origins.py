@@ -6,7 +6,7 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -110,9 +110,11 @@ class DirectoryOrigin:
 class ArchiveOrigin:
     """Segments in a directory, with nothing else beside them: `<topic>/messages/<partition>/<offset>.parquet`."""
 
+    kind = "archive"
+
     def __init__(self, path: str) -> None:
         self.root = Path(path).absolute()
-        self.layouts: dict[str, TopicLayout] = {}
+        self._layouts: dict[str, TopicLayout] = {}
 
     def topic_names(self) -> list[str]:
         found = sorted(place.parent.name for place in self.root.glob("*/messages"))
@@ -124,24 +126,24 @@ class ArchiveOrigin:
         return found
 
     def layout(self, topic: str, segments: bool = True) -> TopicLayout:
-        if topic not in self.layouts:
+        if topic not in self._layouts:
             if topic not in self.topic_names():
-                raise TopicNotFound(f"there is no topic {topic!r} in the archive {self.root}")
-            numbers = {int(place.name) for place in self.root.glob(f"{topic}/*/*") if place.name.isdigit()}
-            partitions = range(max(numbers, default=0) + 1)
-            self.layouts[topic] = TopicLayout(
-                topic,
-                tuple(self._log(topic, "messages", number) for number in partitions),
-                tuple(self._log(topic, "events", number) for number in partitions),
-            )
-        return self.layouts[topic]
+                raise TopicNotFound(f"there is no topic {topic!r} in the {self.kind} {self.root}")
+            self._layouts[topic] = self.read_layout(topic)
+        return self._layouts[topic]
+
+    def read_layout(self, topic: str) -> TopicLayout:
+        """Where a topic lies, by its files."""
+        numbers = {int(place.name) for place in self.root.glob(f"{topic}/*/*") if place.name.isdigit()}
+        messages, events = (
+            tuple(self._log(topic, table, number) for number in range(max(numbers, default=0) + 1))
+            for table in ("messages", "events")
+        )
+        return TopicLayout(topic, messages, events)
 
     def _log(self, topic: str, table: str, partition: int) -> LogLayout:
         files = sorted((self.root / topic / table / str(partition)).glob("*.parquet"))
-        segments = tuple(_place(path, table) for path in files)
-        if not segments:
-            return LogLayout(partition, 0, 0, 0, ())
-        return LogLayout(partition, segments[0].base, segments[-1].end, segments[-1].end, segments)
+        return settled_log(partition, [_place(path, table) for path in files])
 
     def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef]:
         return []
@@ -157,6 +159,12 @@ class ArchiveOrigin:
 
     def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Nobody is there to be told."""
+
+
+def settled_log(partition: int, segments: Sequence[SegmentPlace]) -> LogLayout:
+    """A log that lies in segments and nowhere else."""
+    first, end = (segments[0].base, segments[-1].end) if segments else (0, 0)
+    return LogLayout(partition, first, end, end, tuple(segments))
 
 
 def open_segment(segment: SegmentPlace, table: str) -> SegmentReader:

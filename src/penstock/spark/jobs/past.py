@@ -147,17 +147,16 @@ class Past:
         return part
 
     def _check_kept(self, part: Part, first: int) -> None:
-        gone = f"{self.topic}/{part.partition} from {part.start} to {min(first, part.end) - 1}"
-        if part.count and part.start >= first:
-            covered = sum(piece.count for _, piece in self._pieces(part))
-            gone = f"{part.count - covered} messages of {self.topic}/{part.partition} before {part.end}"
-            if covered == part.count:
-                return
-        if part.count:
-            raise DataLoss(
-                f"messages that are to be read are gone (retention, with no archive): {gone}. The first that is still "
-                f"there is {self.topic}/{part.partition}/{first}"
-            )
+        if part.start < first:
+            gone = f"{self.topic}/{part.partition} from {part.start} to {min(first, part.end) - 1}"
+        elif missing := part.count - sum(piece.count for _, piece in self._pieces(part)):
+            gone = f"{missing} messages of {self.topic}/{part.partition} before {part.end}"
+        else:
+            return
+        raise DataLoss(
+            f"messages that are to be read are gone (retention, with no archive): {gone}. The first that is still "
+            f"there is {self.topic}/{part.partition}/{first}"
+        )
 
     def _at(self, partition: int, time_us: int) -> int:
         """The first offset at or after a time, in the lake or behind it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
-from penstock.model.layout import LogLayout, TopicLayout
-from penstock.spark.lake.layout import TABLES, LakeFile
+from penstock.model.errors import CorruptData, InvalidArgument
+from penstock.model.layout import TopicLayout
+from penstock.spark.lake.layout import TABLES
 from penstock.spark.lake.log import LOG, LakeState, lake_topics, read_state
-from penstock.spark.origins import ArchiveOrigin
+from penstock.spark.origins import ArchiveOrigin, settled_log
 
 
 def is_lake(root: Path) -> bool:
@@ -19,21 +19,22 @@ def is_lake(root: Path) -> bool:
 class LakeOrigin(ArchiveOrigin):
     """What the commits of a lake say, as they are when a topic is first looked at."""
 
+    kind = "lake"
+
     def topic_names(self) -> list[str]:
         return lake_topics(self.root)
 
-    def layout(self, topic: str, segments: bool = True) -> TopicLayout:
-        if topic not in self.layouts:
-            if topic not in self.topic_names():
-                raise TopicNotFound(f"there is no topic {topic!r} in the lake {self.root}")
-            state = whole_state(self.root, topic)
-            logs = state.logs()
-            messages, events = (
-                tuple(_log(state, number, logs.get((table, number), [])) for number in range(state.partitions))
-                for table in TABLES
+    def read_layout(self, topic: str) -> TopicLayout:
+        state = whole_state(self.root, topic)
+        logs = state.logs()
+        messages, events = (
+            tuple(
+                settled_log(number, [file.place(state.topic_root) for file in logs.get((table, number), [])])
+                for number in range(state.partitions)
             )
-            self.layouts[topic] = TopicLayout(topic, messages, events)
-        return self.layouts[topic]
+            for table in TABLES
+        )
+        return TopicLayout(topic, messages, events)
 
 
 def whole_state(root: Path, topic: str) -> LakeState:
@@ -47,13 +48,6 @@ def whole_state(root: Path, topic: str) -> LakeState:
                 raise
         else:
             return state
-
-
-def _log(state: LakeState, partition: int, files: list[LakeFile]) -> LogLayout:
-    if not files:
-        return LogLayout(partition, 0, 0, 0, ())
-    end = files[-1].end
-    return LogLayout(partition, files[0].base, end, end, tuple(file.place(state.topic_root) for file in files))
 
 
 def lake_root(lake: str) -> Path:

@@ -12,7 +12,7 @@ A pipeline is a file. Each of its sinks is a streaming query, and a supervisor r
 | `spec.py`, `loading.py`, `checking.py` | what a file declares; from YAML or Python; its errors |
 | `planning.py`, `sources.py`, `sinks.py`, `letters.py` | from declarations to queries; rows that do not parse |
 | `supervising.py`, `progress.py` | restarts; a line for each batch |
-| `reporting.py`, `control.py` | reports to the server; status, stop, checkpoints |
+| `server.py`, `control.py` | questions and reports to the server; status, stop, checkpoints |
 """
 
 from typing import TYPE_CHECKING

@@ -15,8 +15,8 @@ from penstock.server.settings.values import Remark
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.checking import circles
 from penstock.spark.pipelines.planning import Planner, Query, Sessions
-from penstock.spark.pipelines.preparing import limits_of, missing_topics
 from penstock.spark.pipelines.progress import Batch
+from penstock.spark.pipelines.server import limits_of, missing_topics
 from penstock.spark.pipelines.spec import Declared
 from penstock.spark.pipelines.supervising import Supervisor, Watch
 from penstock.spark.sessions import job_session

@@ -1,4 +1,7 @@
-"""Reports to the server, from a thread of their own: a server that is away holds up nobody."""
+"""What a pipeline asks the server before its queries are planned, and what it reports to it.
+
+Reports are sent from a thread of their own: a server that is away holds up nobody.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ import time
 
 from msgspec.structs import replace
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import Forbidden, PenstockError, TopicExists
+from penstock.model.info import TopicInfo
 from penstock.model.pipelines import PipelineReport
 from penstock.spark.jobs.place import Place
+from penstock.spark.pipelines.sinks import Limits
+from penstock.spark.pipelines.spec import Pipeline
 
 _log = logging.getLogger("penstock.spark")
 _AT_LEAST_S = 10.0
@@ -69,3 +75,47 @@ class Reports:
             self._woken.set()
             return False
         return True
+
+
+def missing_topics(pipeline: Pipeline, place: Place) -> list[str]:
+    """The topics that a pipeline reads and that are not there."""
+    read = {name for source in pipeline.sources.values() for name in (source.topic, source.events) if name is not None}
+    return sorted(read - set(_topics(place)))
+
+
+def _topics(place: Place) -> dict[str, TopicInfo]:
+    """The topics that are there, as far as the token may know."""
+    try:
+        return {topic.name: topic for topic in place.client("a pipeline").topics()}
+    except Forbidden:
+        return {}
+
+
+def make_topics(pipeline: Pipeline, place: Place) -> list[str]:
+    """Make the topics that are to be read; who may not leaves it to whoever publishes first."""
+    made = []
+    for name in missing_topics(pipeline, place):
+        try:
+            place.client("a pipeline").create_topic(name)
+            made.append(name)
+        except (Forbidden, TopicExists):
+            continue
+    return made
+
+
+def limits_of(pipeline: Pipeline, place: Place) -> dict[str, Limits]:
+    """What the broker takes for each topic that a pipeline writes to."""
+    client = place.client("a pipeline")
+    delays = {name: topic.config.max_delay for name, topic in _topics(place).items()}
+    written = {sink.topic for sink in pipeline.sinks.values() if sink.topic is not None}
+    written |= {source.topic for source in pipeline.sources.values() if source.topic is not None}
+    taken, default = client.limits, Limits()
+    return {
+        name: Limits(
+            taken.max_value_bytes,
+            taken.max_key_bytes,
+            taken.max_headers_bytes,
+            delays.get(name, default.delay_s),
+        )
+        for name in written
+    }
