@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping
 
-from penstock.model.info import GroupInfo
+from penstock.client.sync import Client
 from penstock.model.letters import DeadLetter
 from penstock.model.names import DEAD_LETTERS
 from penstock.spark.connecting import connected
@@ -12,7 +13,7 @@ from penstock.spark.finding import origin_of
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import chosen_topics
 from penstock.spark.tables import GROUP_NUMBERS
-from penstock.views.snapshot import GroupProgress, Snapshot
+from penstock.views.snapshot import Snapshot
 
 Row = Mapping[str, object]
 
@@ -22,16 +23,21 @@ def listed_rows(options: ReadOptions) -> Iterator[Row]:
     return _dead_letters(options) if options.table == "dead_letters" else _groups(options)
 
 
-def _dead_letters(options: ReadOptions) -> Iterator[Row]:
+@contextlib.contextmanager
+def _broker(options: ReadOptions) -> Iterator[Client | Snapshot]:
+    """Who can be asked: the server, or the directory as it is now."""
     if options.servers is not None:
-        client = connected(options.servers, options.secrets)
-        for topic in _sources(options):
-            yield from map(_letter_row, client.dead_letters(topic))
+        yield connected(options.servers, options.secrets)
         return
     assert options.path is not None
     with Snapshot(options.path) as snapshot:
+        yield snapshot
+
+
+def _dead_letters(options: ReadOptions) -> Iterator[Row]:
+    with _broker(options) as broker:
         for topic in _sources(options):
-            yield from map(_letter_row, snapshot.dead_letters(topic))
+            yield from map(_letter_row, broker.dead_letters(topic))
 
 
 def _sources(options: ReadOptions) -> list[str]:
@@ -64,13 +70,8 @@ def _groups(options: ReadOptions) -> Iterator[Row]:
     chosen = None
     if options.topics or options.pattern is not None or options.assigned:
         chosen = set(chosen_topics(origin_of(options), options))
-    found: Sequence[GroupInfo | GroupProgress]
-    if options.servers is not None:
-        found = connected(options.servers, options.secrets).groups()
-    else:
-        assert options.path is not None
-        with Snapshot(options.path) as snapshot:
-            found = snapshot.groups()
+    with _broker(options) as broker:
+        found = broker.groups()
     for group in found:
         if chosen is None or group.topic in chosen:
             yield {

@@ -126,7 +126,10 @@ def _csv(part: Range, data: bytes, line: Line, delimiter: str) -> Block:
     bad: list[BadRow] = []
     rows: list[tuple[int, bytes]] = []
     if not _is_text(data):
-        rows, bad = _excise(records(data, delimiter), path, line())
+        found, first = records(data, delimiter), line()
+        rows = [(newlines, text) for newlines, text in found if _is_text(text)]
+        odd = [(first + newlines, text) for newlines, text in found if not _is_text(text)]
+        bad = [BadRow(path, at, "it is not UTF-8", text.decode(errors="backslashreplace")) for at, text in odd]
         data = b"".join(text + b"\n" for _, text in rows)
     wrong: dict[int, str] = {}
 
@@ -149,7 +152,7 @@ def _csv(part: Range, data: bytes, line: Line, delimiter: str) -> Block:
         ),
     )
     text_of = _Located(lambda: rows or records(data, delimiter), line)
-    bad += [_bad(path, text_of[number], told) for number, told in wrong.items()]
+    bad += [text_of.bad(path, number, told) for number, told in wrong.items()]
 
     def locate(chosen: list[int]) -> list[tuple[int, str]]:
         kept = [number for number in range(table.num_rows + len(wrong)) if number not in wrong]
@@ -173,7 +176,7 @@ def _json_lines(part: Range, data: bytes, line: Line, wanted: Sequence[str]) -> 
                 objects.append(_decode_object(text))
                 kept.append(number)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                bad.append(_bad(part.source.path, text_of[number], f"it is no JSON object: {error}"))
+                bad.append(text_of.bad(part.source.path, number, f"it is no JSON object: {error}"))
         lines = [lines[number] for number in kept]
 
     def locate(chosen: list[int]) -> list[tuple[int, str]]:
@@ -229,22 +232,10 @@ class _Located:
         newlines, text = self._rows[number]
         return self._first + newlines, text.decode(errors="backslashreplace").strip("\r\n")
 
-
-def _excise(rows: list[tuple[int, bytes]], path: str, line: int) -> tuple[list[tuple[int, bytes]], list[BadRow]]:
-    """Records that are text, and those that are not."""
-    kept: list[tuple[int, bytes]] = []
-    bad: list[BadRow] = []
-    for newlines, text in rows:
-        if _is_text(text):
-            kept.append((newlines, text))
-        else:
-            shown = text.decode(errors="backslashreplace")
-            bad.append(BadRow(path, line + newlines, "it is not UTF-8", shown))
-    return kept, bad
-
-
-def _bad(path: str, place: tuple[int, str], wrong: str) -> BadRow:
-    return BadRow(path, place[0], wrong, place[1])
+    def bad(self, path: str, number: int, wrong: str) -> BadRow:
+        """A record that is no row."""
+        line, text = self[number]
+        return BadRow(path, line, wrong, text)
 
 
 def _is_text(data: bytes) -> bool:

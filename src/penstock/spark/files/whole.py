@@ -1,8 +1,9 @@
-"""Files that are there whole, or not at all."""
+"""Files that are there whole, or not at all; and files that one process holds."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import uuid
 from collections.abc import Iterator
@@ -47,3 +48,14 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def hold(path: Path) -> int | None:
+    """Lock a file for this process until the handle is closed; None if another process has locked it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from google_crc32c import value as crc32c
 from penstock.model.errors import CorruptData, DirectoryLocked
 from penstock.model.names import check_topic_name
 from penstock.spark.errors import JobFailed
+from penstock.spark.files.whole import hold
 from penstock.spark.lake.layout import NEW, TABLES, LakeFile
 from penstock.storage import FileStorage
 
@@ -148,15 +148,11 @@ class LakeWriter:
     def __enter__(self) -> Self:
         log = self._root / self._topic / LOG
         self._storage.elsewhere(LOG)
-        fd = os.open(log / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
+        self._lock_fd = hold(log / "lock")
+        if self._lock_fd is None:
             raise DirectoryLocked(
                 f"another job is writing to {self._root / self._topic}: wait until it is done, and run this again"
-            ) from None
-        self._lock_fd = fd
+            )
         try:
             self.state = read_state(self._root, self._topic)
             self.state.check()

@@ -10,7 +10,6 @@ run.stop                       somebody wants it to stop
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 
 from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.pipelines import PipelineReport, PipelineState
+from penstock.spark.files.whole import hold
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.planning import Query
@@ -49,16 +49,11 @@ class RunFiles:
     def take(self) -> None:
         """Hold the pipeline, which one process can at a time."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._directory / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
+        handle = hold(self._directory / "run.lock")
+        if handle is None:
             last = self._read()
             who = f" (process {last.pid} on {last.host}, {last.file})" if last is not None else ""
-            raise AlreadyRunning(
-                f"{self._directory.name} runs already{who}, with the checkpoints in {self._directory}"
-            ) from None
+            raise AlreadyRunning(f"{self._directory.name} runs already{who}, with the checkpoints in {self._directory}")
         self._lock = handle
         (self._directory / "run.stop").unlink(missing_ok=True)
 
@@ -71,17 +66,12 @@ class RunFiles:
     @property
     def is_held(self) -> bool:
         """Whether a process runs it."""
-        try:
-            handle = os.open(self._directory / "run.lock", os.O_RDWR)
-        except FileNotFoundError:
+        if not (self._directory / "run.lock").exists():
             return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
+        handle = hold(self._directory / "run.lock")
+        if handle is not None:
             os.close(handle)
-        return False
+        return handle is None
 
     def tell(self, report: PipelineReport) -> None:
         """Leave the last report for others."""
