@@ -84,15 +84,9 @@ def records(data: bytes, delimiter: str | None) -> list[tuple[int, bytes]]:
 
     Without a delimiter every line is one.
     """
-    ends = [match.span() for match in _NEWLINE.finditer(data)] if delimiter else []
+    ends = [match.span() for match in re.finditer(_NEWLINE if delimiter else rb"\n", data)]
     if delimiter and b'"' in data:
-        field, inside, at = _field(delimiter), [], 0
-        while (found := field.search(data, at)) is not None:
-            inside.append(found.span())
-            at = found.end()
-        ends = _outside(ends, inside)
-    elif not delimiter:
-        ends = [match.span() for match in re.finditer(rb"\n", data)]
+        ends = _outside(ends, [field.span() for field in _field(delimiter).finditer(data)])
     rows: list[tuple[int, bytes]] = []
     start = newlines = 0
     for end, following in [*ends, (len(data), len(data))]:

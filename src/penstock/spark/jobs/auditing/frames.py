@@ -36,7 +36,9 @@ class Frames:
         self._spark, self._side, self._table, self._ids = spark, side, table, ids
         self._width = max(map(len, cuts.values()), default=0)
         self._cuts = {key: [*found, *[NEVER] * (self._width - len(found))] for key, found in cuts.items()}
-        self._fields = [StructField(field.name, field.dataType) for field in from_arrow_schema(SCHEMAS[table]).fields]
+        fields = from_arrow_schema(SCHEMAS[table]).fields
+        self._schema = StructType([StructField(field.name, field.dataType) for field in fields])
+        self._stored = self._schema.fieldNames()
 
     def all(self, wanted: Callable[[LogView], bool] = lambda view: True) -> list[DataFrame]:
         """Frames that together have every row of the logs that are wanted."""
@@ -62,8 +64,8 @@ class Frames:
         files = [one.path for view in views for one in view.segments]
         last = max(view.partition for view in views)
         of_partition = f.array(*[_longs(self._cuts_of((views[0].topic, number))) for number in range(last + 1)])
-        return read_segments(self._spark, StructType(self._fields), files).select(
-            *self._stored(),
+        return read_segments(self._spark, self._schema, files).select(
+            *self._stored,
             f.lit(self._ids[views[0].topic]).alias("id"),
             (of_partition[f.col("partition")] if self._width else _longs([])).alias("cuts"),
         )
@@ -71,7 +73,7 @@ class Frames:
     def _by_file(self, views: list[LogView]) -> DataFrame:
         """Many topics: what a row belongs to is told by its file."""
         owners = {one.path: view for view in views for one in view.segments}
-        frame = read_segments(self._spark, StructType(self._fields), owners)
+        frame = read_segments(self._spark, self._schema, owners)
         paths = [urlsplit(name).path for name in frame.inputFiles()]  # with %20 for a space, as Spark has it
         rows = [
             (f"{scheme}{path}", *self._place_of(owners[unquote(path)].key))
@@ -79,7 +81,7 @@ class Frames:
             for scheme in ("file:", "file://")  # Spark writes one or the other
         ]
         places = self._spark.createDataFrame(rows, StructType([StructField("file", StringType()), *_PLACE]))
-        frame = frame.select(*self._stored(), f.col("_metadata.file_path").alias("file"))
+        frame = frame.select(*self._stored, f.col("_metadata.file_path").alias("file"))
         return frame.join(f.broadcast(places), "file").drop("file")
 
     def _source(self, runs: Mapping[Key, tuple[int, int]]) -> DataFrame:
@@ -98,22 +100,19 @@ class Frames:
             "includeDeleted": "true",
             "failOnDataLoss": "false",
         }
-        schema = StructType([*self._fields, StructField("topic", StringType())])
+        schema = StructType([*self._schema.fields, StructField("topic", StringType())])
         frame = self._spark.read.format("penstock").schema(schema).options(**options).load()
         rows = [(*key, *self._place_of(key)) for key in runs]
         named = [StructField("topic", StringType()), StructField("partition", IntegerType()), *_PLACE]
         places = self._spark.createDataFrame(rows, StructType(named))
         found = frame.join(f.broadcast(places), ["topic", "partition"])
-        return found.select(*self._stored(), "id", "cuts")
+        return found.select(*self._stored, "id", "cuts")
 
     def _place_of(self, key: Key) -> tuple[int, list[int]]:
         return self._ids[key[0]], self._cuts_of(key)
 
     def _cuts_of(self, key: Key) -> list[int]:
         return self._cuts.get(key, [NEVER] * self._width)
-
-    def _stored(self) -> list[str]:
-        return [field.name for field in self._fields]
 
 
 _PLACE = [StructField("id", IntegerType()), StructField("cuts", ArrayType(LongType()))]
