@@ -34,7 +34,7 @@ def connected(servers: str, secrets: Secrets, *, patient: bool = False) -> Clien
 
 
 def patiently(call: Callable[[], Result], refusal: type[PenstockError], patience_s: float, pause_s: float) -> Result:
-    """What a call returns; while it is refused in this way, and for at most so long, it is made again."""
+    """The result of a call, which is repeated while it raises this error, until the patience is over."""
     until_s = time.monotonic() + patience_s
     while True:
         try:

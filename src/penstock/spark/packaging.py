@@ -16,7 +16,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def build_archive(path: str | os.PathLike[str]) -> Path:
-    """Write an archive of the package, as it is installed here; one that is there is replaced at once."""
+    """Write an archive of the installed package; an existing one is replaced atomically."""
     place = Path(path)
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:

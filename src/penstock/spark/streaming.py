@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return place
 
     def _rows_in(self, plan: Plan, begin: Offsets, size_bytes: int) -> int:
-        """How many messages take about so many bytes, by what lies ahead in segments and in the journal."""
+        """About how many messages make up this size, judging by those that come next in segments and journal."""
         journal_bytes: dict[tuple[str, int], int] = {}
         if self._options.servers is not None and self._options.table == "messages":
             for info in connected(self._options.servers, self._options.secrets).topics():
@@ -221,7 +221,7 @@ def _ordered(offsets: Offsets) -> dict[str, Any]:
 
 
 def limited(begin: Offsets, ends: Offsets, rows: int) -> Offsets:
-    """As `ends`, with at most so many messages in all.
+    """As `ends`, but with at most this many messages in all.
 
     Every partition that has some goes on, by one at least, and beyond that in proportion to what it has; where there
     are more partitions than messages to be had, they take turns.

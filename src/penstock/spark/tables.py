@@ -80,7 +80,7 @@ LOGS = ("messages", "events")
 
 _DIGITS = 4
 _ROUND = 10**_DIGITS
-"""Ids are made for so many consecutive offsets at once: only their last digits differ."""
+"""Ids are made for this many consecutive offsets at a time: only their last digits differ."""
 
 
 def schema_of(table: str) -> StructType:

@@ -31,7 +31,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class Staged(WriterCommitMessage):
-    """What a task did: its stage, and of which query it is."""
+    """What a task did: its stage, and the query that it belongs to."""
 
     def __init__(self, stage: str, count: int, query: str | None) -> None:
         self.stage = stage

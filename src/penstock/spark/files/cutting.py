@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 16 << 20
 PART_BYTES = 128 << 20
-"""Ranges of about so much are published together."""
+"""Ranges of about this size are published together."""
 _SLACK_BYTES = 2 << 20
 """Read beyond a range to find where its last record ends."""
 _TASKS_PER_CORE = 4  # that look: a stretch takes less than starting a task for it
@@ -55,7 +55,7 @@ class Range:
 
 
 class _Chunk(NamedTuple):
-    """What a stretch of a file is like."""
+    """Facts about a stretch of a file."""
 
     checksum: int
     newlines: int
@@ -73,7 +73,7 @@ class _Looked(NamedTuple):
 
     @property
     def is_walked(self) -> bool:
-        """Whether only reading it from its beginning tells where records end."""
+        """Whether it has to be read from its beginning to know where records end."""
         return self.source.format == "csv" and not self.source.packed and any(chunk.quoted for chunk in self.chunks)
 
     @property

@@ -27,7 +27,7 @@ COLUMNS = (
 """What an export can have."""
 DEFAULT = COLUMNS[:8]
 VALUES = ("text", "base64", "json")
-"""How values stand in a text; what is no UTF-8 (or no JSON) is base64 in any case."""
+"""How values are written as text; values that are not UTF-8 (or not JSON) are always base64."""
 _MADE = {"topic": pa.string(), "message_id": pa.string()}
 _BYTES = ("key", "value")
 _ROW_GROUP_ROWS = 100_000
@@ -125,7 +125,7 @@ class _ParquetWriter(Writer):
 
 
 class _CsvWriter(Writer):
-    """Texts in quotes, so that one that is empty is told from one that is not there; all else without."""
+    """Texts are quoted, so that an empty text differs from a missing one; other values are not."""
 
     def __init__(self, form: Form, file: IO[bytes]) -> None:
         super().__init__(form, file)

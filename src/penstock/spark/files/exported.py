@@ -23,7 +23,7 @@ _LOOK_BYTES = 4 << 20
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a file holds; one without messages is not there."""
+    """The contents of a file; a file without messages is not written."""
 
     messages: int
     bytes: int = 0

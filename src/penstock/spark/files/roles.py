@@ -1,4 +1,4 @@
-"""Which column of a file is what of a message, and rows as messages; a row that cannot be one is told."""
+"""Which column of a file becomes which part of a message, rows as messages, and problems of bad rows."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_columns(sources: Sequence[Source], heads: Sequence[Head], roles: Roles
 
 
 def messages_of(block: Block, roles: Roles, limits: BrokerConfig) -> tuple[Columns, Problems]:
-    """The rows of a block as messages, without those that are told with what is wrong with them."""
+    """The rows of a block as messages without the bad ones, and what is wrong with those."""
     problems: Problems = {}
     columns = _exported(block, problems) if roles.exported else _named(block, roles, problems)
     _check_sizes(columns, limits, problems)
@@ -138,7 +138,7 @@ def _without_nulls(name: str, values: pa.Array, problems: Problems) -> pa.Array:
 
 
 def _decoded(name: str, column: pa.Array, marks: list[str | None], problems: Problems) -> pa.Array:
-    """A column of which some rows are base64."""
+    """A column in which some rows are base64."""
     found = column.to_pylist()
     for row, mark in enumerate(marks):
         if mark and name in mark.split(",") and found[row] is not None:

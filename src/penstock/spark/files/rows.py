@@ -1,4 +1,4 @@
-"""The rows of a range as columns, in blocks; what cannot be read as a row is told with its line and its text."""
+"""The rows of a range as columns, in blocks; records that cannot be read are reported with their line and text."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class _Located:
         return self._first + newlines, text.decode(errors="backslashreplace").strip("\r\n")
 
     def bad(self, path: str, number: int, wrong: str) -> BadRow:
-        """A record that is no row."""
+        """A record that cannot be read as a row."""
         line, text = self[number]
         return BadRow(path, line, wrong, text)
 

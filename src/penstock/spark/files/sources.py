@@ -27,7 +27,7 @@ _FIRST_BYTES = 1 << 20
 _HEADER_BYTES = 64 << 10
 _HEADER_BYTES_MAX = 16 << 20
 BOM = b"\xef\xbb\xbf"
-"""What some programs put before UTF-8; it is no part of the first column's name."""
+"""The byte order mark that some programs write before UTF-8; it does not belong to the first column's name."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _source(path: str, form: str | None) -> Source:
 
 @dataclass(frozen=True)
 class Head:
-    """What the beginning of a file tells."""
+    """What is known from the beginning of a file."""
 
     columns: tuple[str, ...]
     """Of JSON lines those of the first rows, for each may have its own."""

@@ -18,7 +18,7 @@ from penstock.spark.packing import Columns, request_of, requests
 from penstock.spark.writing import dropped_on_failure
 
 ATTEMPTS = 4
-"""How often Spark tries a task, unless it is told otherwise."""
+"""How often Spark tries a task by default."""
 
 
 @dataclass(frozen=True)

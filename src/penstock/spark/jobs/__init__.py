@@ -1,4 +1,4 @@
-"""What a team does with messages in bulk, on Spark: each is a function here, and `penstock job NAME`.
+"""Bulk jobs on Spark: each is a function here, and a command `penstock job NAME`.
 
 from penstock.spark import session
 from penstock.spark.jobs import Place, archive

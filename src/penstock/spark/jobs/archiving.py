@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TASK_ROWS = 1 << 18
 _TASKS_AT_ONCE = 16
-"""A commit has what so many tasks copied, or four for each core."""
+"""The results of this many tasks, or of four per core if that is more, go into one commit."""
 COLUMNS = ("topic", ">partition", ">from", ">to", ">messages", ">events", ">files", ">bytes", ">moved")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 20_000
 _TURN_S = 10
-"""At a limited rate, a call to the broker has the letters of so long."""
+"""At a limited rate, one call to the broker has the letters of this many seconds."""
 
 
 def dlq_redrive(
@@ -115,7 +115,7 @@ class _Redrive:
         return table.select(columns)
 
     def _replacements(self, part: Part, partitions: int | None) -> pa.Table:
-        """What takes the place of the letters of a part, as rows of messages beside OFFSET and `message_id`."""
+        """The messages that replace the letters of a part, with the columns OFFSET and `message_id`."""
         own = f.coalesce("headers", f.create_map().cast("map<string,string>"))
         columns = [
             f.expr(f"{self.value}").alias("value"),
@@ -130,7 +130,7 @@ class _Redrive:
         return rows.toArrow().sort_by(OFFSET)
 
     def send_back(self, chosen: pa.Table, progress: Progress) -> int:
-        """Have the broker redrive the letters by their ids; how many it skipped."""
+        """Let the broker redrive the letters by their ids; returns how many it skipped."""
         skipped = 0
         ids = chosen.column("message_id").to_pylist()
         for step in self.client.redrive_steps(self.topic, ids, self.to, self.rate):
@@ -139,7 +139,7 @@ class _Redrive:
         return skipped
 
     def replace(self, chosen: pa.Table, progress: Progress) -> int:
-        """Publish what takes the place of each letter, then purge the letter; how many were gone by then."""
+        """Publish a replacement for each letter, then purge the letter; returns how many were gone by then."""
         words = {"topic": self.topic, "where": self.where, "value": self.value, "to": self.to}
         options = WriteOptions(self.place.servers or "", self.place.secrets, self.to or self.topic)
         published = Published(self.client, options, identity_of("redrive", words), self.rate)
@@ -184,7 +184,7 @@ class _Verified:
 
     @property
     def whole(self) -> bool:
-        """Whether every one is back, and none is left."""
+        """Whether all letters are back, and none is left."""
         return not len(self.left) and len(self.back) == len(self._chosen)
 
     def notes(self, skipped: int) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class _Verified:
 
 
 def _behind(chosen: pa.Table, keys: list[str], found: pa.Table) -> pa.Table:
-    """Those of the chosen of which something was found after they died."""
+    """The chosen letters for which something was found after they died."""
     if not len(found):
         return chosen.slice(0, 0)
     joined = chosen.join(found, keys, join_type="inner")

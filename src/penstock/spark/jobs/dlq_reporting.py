@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _TEMPLATES_MAX = 5000
-"""Templates that are compared with each other; rarer ones stand for themselves."""
+"""How many templates are compared with each other; rarer ones are groups of their own."""
 _ROWS_MAX = 20
-"""Of each topic and each way to group, so many rows are shown; the tables have all."""
+"""How many rows are shown for each topic and each way to group; the tables have all of them."""
 _VALUE_MAX = 200
 _TEXT_MAX = 500
 _PATH = re.compile(r"\$(?:\.[A-Za-z_][\w-]*|\[(?:\d+|'[^'\]]+')\])*")

@@ -43,14 +43,14 @@ _TASKS_PER_CORE = 2
 
 
 class _Manifest(msgspec.Struct):
-    """What an export is, and how far it came."""
+    """What was asked for, and how much of it is written."""
 
     words: dict[str, object]
     """What was asked for."""
     window: dict[str, tuple[int, int]]
     """What that was, when it was asked for first: offsets by partition."""
     rows: int
-    """At most so many messages are in a file."""
+    """The most messages in one file."""
     files: dict[str, Written] = {}
     """Those that were written."""
 
@@ -211,7 +211,7 @@ class _Export:
 
 
 def _known(directory: Path, words: dict[str, object]) -> _Manifest | None:
-    """What is known of an export in a directory, which is for it alone; None where nothing is there yet."""
+    """The manifest of an export in its directory, which may hold nothing else; None if there is none yet."""
     path = directory / MANIFEST
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"{directory} is no directory")

@@ -1,4 +1,4 @@
-"""What went wrong in Spark, as an error that says so in a line or two."""
+"""Errors of Spark, as errors that say in a line or two what is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINES_MAX = 6
 
 @contextlib.contextmanager
 def told_clearly() -> Iterator[None]:
-    """Have everything that fails meanwhile raise a PenstockError: no tracebacks of tasks, nothing of Java."""
+    """Turn errors of Spark into a PenstockError, without the tracebacks of tasks and Java."""
     try:
         yield
     except PenstockError:
@@ -42,7 +42,7 @@ def is_of_spark(error: Exception) -> bool:
 
 
 def clear(error: Exception) -> PenstockError:
-    """What an error of Spark is about."""
+    """An error of Spark, as one of ours with a short message."""
     text = str(error)
     if isinstance(error, ParseException | AnalysisException):
         return InvalidArgument(f"the SQL is wrong: {_short(text)}")

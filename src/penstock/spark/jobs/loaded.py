@@ -40,7 +40,7 @@ class Known:
     producer: str
     round: int
     parts: int = 0
-    """So many are published."""
+    """How many parts are published."""
     messages: int = 0
     notes: tuple[str, ...] = ()
 

@@ -18,7 +18,7 @@ class Outcome:
     """Of the table; `>` before a name puts numbers to the right."""
     rows: Sequence[Sequence[Any]] = ()
     notes: Sequence[str] = field(default_factory=tuple)
-    """What people should know beside it, a line each."""
+    """Further remarks for people, one line each."""
     dry_run: bool = False
     """Whether this is what would be done, and nothing was."""
     whole: bool = True
@@ -47,7 +47,7 @@ class Progress(Protocol):
         """
 
     def advance(self, rows: int) -> None:
-        """So many more rows of the step are done."""
+        """This many more rows of the step are done."""
 
 
 class Silence:

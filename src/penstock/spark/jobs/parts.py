@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from penstock.client.sync import Client
 
 ORIGIN = "penstock-origin"
-"""The header that says of which message another one is a copy."""
+"""The header of a copy: the id of the original message."""
 PARTITION, OFFSET = "penstock_partition", "penstock_offset"
-"""Columns beside those of a message: of which message of the source a row is made."""
+"""Columns that say from which message of the source a row was made."""
 _TURN_S = 0.25
-"""At a limited rate, as many messages go at once as are due in so long."""
+"""At a limited rate, messages are published for this many seconds at a time."""
 _REFUSED = {
     "CURRENT_LIKE": "the time at which it runs (now, current_timestamp, current_date)",
     "WINDOW_EXPRESSION": "other messages (OVER)",
@@ -61,7 +61,7 @@ def identity_of(job: str, words: Mapping[str, object]) -> str:
 
 
 def rounds(windows: Sequence[Part], parts: int) -> Iterator[list[Part]]:
-    """The windows cut into so many parts each: all first ones, all second ones, ….
+    """The windows, each cut into this many parts: all first parts, then all second parts, and so on.
 
     Partitions go on side by side, as they were filled. The same windows are cut the same way each time.
     """

@@ -39,7 +39,7 @@ def window_of(
     to_offset: int | None,
     partition: int | None = None,
 ) -> Window:
-    """What is asked for, as somebody says it; raises with everything that is wrong with it."""
+    """The window that the arguments describe; the error names everything that is wrong with them."""
     problems = []
     times: list[int | None] = []
     for name, time in (("from_time", from_time), ("to_time", to_time)):
@@ -70,7 +70,7 @@ class _Known:
         self._end = self._plan.resolve(Position(LATEST), "to")[topic]
         segments = [segment for log in self._plan.logs[topic].values() for segment in log.segments]
         self.is_thinned = place.servers is None and any(part.rows < part.end - part.base for part in segments)
-        """Whether it is a lake of which only the latest message of each key was kept: what is missing is no loss."""
+        """Whether it is a lake that keeps only the latest message of each key: missing messages are no loss."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -116,11 +116,11 @@ class Past:
         return any(known.is_thinned for known in self._all)
 
     def rows_in(self, size_bytes: int) -> int:
-        """About how many messages have so many bytes."""
+        """About how many messages make up this size."""
         return min(known.rows_in(size_bytes) for known in self._all)
 
     def windows(self, asked: Window, reached: Callable[[int], int] = lambda _: 0) -> list[Part]:
-        """What is asked for of each partition, as it is now; an error where that is gone.
+        """The window in each partition, as it is now; an error if some of it is gone.
 
         `reached` tells of a partition before which offset everything is done: that may be gone.
         """

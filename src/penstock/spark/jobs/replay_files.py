@@ -51,7 +51,7 @@ class Files:
         self._unfinished = self._final.with_name(f".{self._final.name}.{short}.unfinished")
 
     def finished(self) -> Outcome | None:
-        """What the directory holds, if the very same replay wrote it; anything else there is an error."""
+        """The outcome in the directory, if the same replay wrote it; any other content is an error."""
         if not self._final.exists():
             return None
         about = self._about(self._final)
@@ -131,7 +131,7 @@ class Files:
 
 
 def _outcome(told: dict[str, Any]) -> Outcome:
-    """What `Outcome.as_dict` told."""
+    """The outcome that `Outcome.as_dict` wrote down."""
     columns = ("partition", ">from", ">to", ">messages", ">chosen")
     names = [name.removeprefix(">") for name in columns]
     summary = {name: value for name, value in told.items() if name not in ("job", "dry_run", "whole", "rows", "notes")}

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _DEFAULT = ("key", "value", "headers", "priority")
 _PART_ROWS, _PART_BYTES = 1 << 19, 128 << 20
 _SMALL_ROWS, _DRIVER_BYTES = 50_000, 32 << 20
-"""So many, and so much of them, go through the driver: a write of Spark costs more than they do."""
+"""Up to this many messages and bytes go through the driver: starting a write of Spark would cost more."""
 _DONE_BEFORE = "all of it was replayed before: nothing was published now. Give a name (--name) to do it once more"
 _AHEAD_S = 60
-"""At a limited rate, so much of it is read at once."""
+"""At a limited rate, messages for this many seconds are read at a time."""
 
 
 def replay(
@@ -164,7 +164,7 @@ class Query:
         return {window.partition: found.get(window.partition, 0) for window in windows}
 
     def _made(self, messages: DataFrame) -> DataFrame:
-        """What was asked for, beside the message that it is made of."""
+        """The selected columns, and the message that each row was made from."""
         chosen = messages if self._where is None else messages.where(self._where)
         return chosen.selectExpr(
             *self.select, f"message_id AS `{ORIGIN}`", f"partition AS {PARTITION}", f"offset AS {OFFSET}"

@@ -36,7 +36,7 @@ _WORD = re.compile(r"<\w+>|\w+|[^\w\s]")
 _NEAR = 0.7
 """How much of their words two templates share that are one."""
 _GROUPS_MAX = 1000
-"""So many groups, of the most frequent templates, take in others."""
+"""How many groups, those of the most frequent templates, may absorb others."""
 
 
 def template_of(text: Column) -> Column:

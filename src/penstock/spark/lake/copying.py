@@ -36,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class LogPlan:
-    """What of a log is not in the lake yet."""
+    """The part of a log that is not in the lake yet."""
 
     log: LogPlace
     start: int
@@ -64,7 +64,7 @@ class LogPlan:
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """What of a topic is not in the lake yet."""
+    """The part of a topic that is not in the lake yet."""
 
     topic: str
     partitions: int

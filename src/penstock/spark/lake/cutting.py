@@ -61,7 +61,7 @@ def _whole(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _first_rows(table: str, batch: pa.RecordBatch, rows: int, size: int) -> tuple[int, int]:
-    """How many rows to take, up to so many or behind the one with which they hold so much; and what they hold."""
+    """How many rows to take, until either limit is reached, and how many bytes they hold."""
     sizes = _content_bytes(table, batch.slice(0, rows))
     whole = pc.sum(sizes).as_py()
     if whole < size:

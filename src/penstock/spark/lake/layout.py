@@ -12,7 +12,7 @@ from penstock.model.units import to_datetime
 FILE_ROWS = 1 << 19
 """A file ends before an offset that is a multiple of this."""
 FILE_BYTES = 128 << 20
-"""A file ends behind the row with which it holds so much, uncompressed."""
+"""A file ends after the row with which it reaches this size, uncompressed."""
 DAY_US = 86_400_000_000
 TABLES = ("messages", "events")
 NEW = "_new"
@@ -20,7 +20,7 @@ NEW = "_new"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How large files get; tasks are told, so that all go by the same."""
+    """How large files get; passed to tasks, so that all use the same limits."""
 
     rows: int
     size_bytes: int

@@ -1,4 +1,4 @@
-"""The log of a topic in a lake: numbered commits. What they add up to is in the lake; what else lies around is not."""
+"""The log of a topic in a lake: numbered commits. Only files that the commits name are part of the lake."""
 
 from __future__ import annotations
 

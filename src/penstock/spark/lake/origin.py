@@ -38,7 +38,7 @@ class LakeOrigin(ArchiveOrigin):
 
 
 def whole_state(root: Path, topic: str) -> LakeState:
-    """The state of a topic whose files are all there; a job that replaces some at this moment is no harm."""
+    """The state of a topic, with all its files there; waits out a job that is replacing some of them."""
     while True:
         state = read_state(root, topic)
         try:

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a declaration, told at once; and the declaration, as far as nothing is."""
+"""Checks a declaration: reports all problems at once, and returns the parts that have none."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "table": ("stream", "schema"),
     "files": ("stream", "schema", "format", "header", "bad_rows"),
 }
-"""What a source may have beside its kind and a watermark."""
+"""Further keys of each kind of source; all may have a watermark."""
 _SINKS: dict[str, tuple[str, ...]] = {
     "topic": ("value", "key", "priority", "delay", "headers"),
     "table": ("partition_by",),
     "console": (),
 }
-"""What a sink may have beside its kind, `from`, `where` and `mode`."""
+"""Further keys of each kind of sink; all may have `from`, `where` and `mode`."""
 _MODES = {"topic": ("append", "update"), "table": ("append",), "console": ("append", "update", "complete")}
 _BAD_ROWS = {"topic": ("dead-letter", "drop", "fail"), "files": ("fail", "drop")}
 

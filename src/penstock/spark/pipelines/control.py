@@ -47,7 +47,7 @@ class RunFiles:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Hold the pipeline, which one process can at a time."""
+        """Hold the pipeline; only one process can."""
         self._directory.mkdir(parents=True, exist_ok=True)
         handle = hold(self._directory / "run.lock")
         if handle is None:
@@ -58,7 +58,7 @@ class RunFiles:
         (self._directory / "run.stop").unlink(missing_ok=True)
 
     def let_go(self) -> None:
-        """Others may run it."""
+        """Release it, so that others may run it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -130,7 +130,7 @@ def check_fit(query: Query) -> None:
 
 
 def _check_new_table(query: Query) -> None:
-    """A query that begins anew would be taken for the one before by the table, which would leave out its rows."""
+    """Raise if an earlier query wrote the table: Spark would take the new batches for old ones, and skip them."""
     log = Path(query.options["path"]) / "_spark_metadata"
     if "://" not in query.options["path"] and log.is_dir() and any(name.name.isdecimal() for name in log.iterdir()):
         raise InvalidArgument(

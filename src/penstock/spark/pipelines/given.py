@@ -33,11 +33,11 @@ class Given:
 
     @property
     def found(self) -> dict[str, Given]:
-        """What a mapping holds; nothing if it is none."""
+        """The parts of a mapping; empty if it is no mapping."""
         return self.value if isinstance(self.value, dict) else {}
 
     def at(self, name: str) -> Given:
-        """A part of a mapping, or of nothing."""
+        """A part of a mapping; without a value if it is missing."""
         return self.found.get(name, Given(None))
 
     def parts(self) -> list[Given]:

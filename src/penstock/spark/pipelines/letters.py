@@ -16,7 +16,7 @@ _PREFIX = "penstock-"
 _PART = "__part_"
 _PARTS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers", "priority")
 _LINEAGE_BYTES = 4096
-"""More than the headers take that a letter has beside those of its message."""
+"""An upper bound for the headers that a letter has in addition to those of its message."""
 
 
 def group_of(pipeline: str, part: str) -> str:

@@ -34,7 +34,7 @@ def load(path: str | Path) -> Declared:
 
 
 def load_partly(path: str | Path) -> tuple[Declared, list[Remark]]:
-    """What of a file could be read, and everything that is wrong with the rest."""
+    """The parts of a file that could be read, and all problems of the others."""
     path = Path(path)
     notes = Notes(path)
     given = _from_program(path, notes) if path.suffix == ".py" else from_yaml(path, notes.problems)

@@ -48,7 +48,7 @@ class Notes:
         self.problems.append(remark(self.path, self.lines, place, text))
 
     def read(self, place: str, given: Given, reader: Read) -> Any:
-        """What a reader makes of a value; None if it cannot, which is noted."""
+        """The value as a reader understands it; if it cannot be read, the problem is noted, and None returned."""
         self.stands(place, given)
         try:
             return reader(given)

@@ -40,7 +40,7 @@ SERVER = "127.0.0.1:9000"
 
 @dataclass
 class Findings:
-    """What there is to say of a file."""
+    """The result of checking a file."""
 
     problems: list[Remark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

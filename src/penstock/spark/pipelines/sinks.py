@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OBSERVED = "penstock"
-"""Under this name a query tells how many rows were `refused`, and how many were `written`."""
+"""The name of the metrics of a query: how many rows were `refused` and `written`."""
 At = Callable[[str], contextlib.AbstractContextManager[None]]
-"""Has what goes wrong meanwhile told of a part of the sink."""
+"""A context in which errors are reported for a part of the sink."""
 _UNITS = "us|ms|s|m|h|d|w"
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 class Broken(Exception):
-    """It needs something that is wrong itself, and that was told."""
+    """It depends on a part that has a problem, which is reported already."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _headers(view: DataFrame, given: str | Mapping[str, str]) -> Column:
 
 
 def _check_constant(view: DataFrame, name: str, column: Column, limits: Limits) -> None:
-    """Raise if every row would be refused: a field that is the same for all is looked at once, here."""
+    """Raise if every row would be refused: a constant field is checked once, here."""
     alone = view.sparkSession.sql("SELECT 1")
     try:
         made = alone.select(column.alias(name))

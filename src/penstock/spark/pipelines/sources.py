@@ -26,7 +26,7 @@ _READ = (
 )
 _PREFIX = "__message_"
 TEXT, UNFIT = "__text", "__unfit"
-"""Columns of parsed values, of which a view knows nothing: the text, and the text again if it does not fit."""
+"""Internal columns of parsed values: the text, and the text again if it does not fit the schema."""
 PUBLISHED = f"{MESSAGE}.timestamp"
 _BLANKS = " \t\r\n"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Function = Callable[..., DataFrame]
 
 MESSAGE = "message"
-"""The column of a topic's view that has everything of the message beside the fields of its value."""
+"""The column of a topic's view with the whole message; the fields of its value are columns of their own."""
 MAX_PER_TRIGGER = 500_000
 """Messages of a source in one micro-batch, unless it says otherwise."""
 
@@ -34,7 +34,7 @@ class Source:
 
     topic: str | None = None
     events: str | None = None
-    """A topic, of which the events are read."""
+    """A topic whose events are read."""
     table: str | None = None
     """A directory of Parquet files."""
     files: str | None = None
@@ -114,12 +114,12 @@ class Declared:
     """Where each part stands in the file, by its place: `pipelines.orders.sinks.urgent`."""
 
     unread: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
-    """Sources and steps that are not in a pipeline, as something is wrong with them, which was told."""
+    """Sources and steps that were left out of a pipeline because of problems, which were reported."""
 
     def near(self, path: str) -> str:
-        """A path as the file means it: relative ones begin beside it."""
+        """A path as the file means it: relative to the directory of the file."""
         return path if "://" in path else str((self.path.parent / path).resolve())
 
     def directory(self, pipeline: str) -> Path:
-        """Where a pipeline keeps its checkpoints, and what it tells of itself."""
+        """Where a pipeline keeps its checkpoints and its last report."""
         return self.checkpoints / pipeline

@@ -40,7 +40,7 @@ _BEGIN_MAX_S = 60.0
 _BUSY = ("Processing new data", "No new data but cleaning up state")
 
 _beginning = threading.BoundedSemaphore(2)
-"""So many queries begin at a time: for each, Spark starts a Python of its own, and gives up on it after 10 seconds."""
+"""How many queries start at a time: Spark starts a Python process for each, and gives up on it after 10 seconds."""
 
 
 class Watch(Protocol):
@@ -245,7 +245,7 @@ class Supervised:
             time.sleep(_GLANCE_S)
 
     def _look(self, started: dict[str, StreamingQuery]) -> None:
-        """Hear what is new; a failure of a query is told elsewhere."""
+        """Pass on finished batches; failures of queries are handled elsewhere."""
         news = False
         for name, running in started.items():
             for batch in self._figures[name].news(running):

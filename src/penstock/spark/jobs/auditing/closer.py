@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHUNKS_MAX = 8
-"""So many chunks of a side are read to the last row; of further ones only the place is told."""
+"""How many chunks of a side are read row by row; of the others only the place is reported."""
 Chunks = Mapping[Key, Sequence[int]]
 
 

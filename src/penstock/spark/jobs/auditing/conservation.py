@@ -28,7 +28,7 @@ _KINDS = (*ENDS, "delivered", "redriven", "gone")
 _CODES = {kind: number for number, kind in enumerate(_KINDS)}
 _BUCKET = 4096
 _ONE = 1 << 44
-"""Along the offsets goes one sum for each kind of run: so much for each run, and the number of its event."""
+"""Each kind of run has a running sum along the offsets; a run adds this, and the number of its event."""
 
 
 def _code(*kinds: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RULING = ("created", "sought", "forgotten", "removed", "archived")
-"""Kinds of which there are few, and which say what the others mean."""
+"""Rare kinds that say how the other events are to be read."""
 _USED = ("event", "kind", "offset", "count", "last", "group", "attempt", "detail", "offsets")
 
 
@@ -53,7 +53,7 @@ class EventLog:
 
 
 def events_of(spark: SparkSession, home: Side, lake: Side | None, ids: Mapping[str, int]) -> DataFrame | None:
-    """The events of all topics, each once: what the lake has, and what the place itself has beside that."""
+    """The events of all topics, each once: those of the place, and older ones from the lake."""
     sides = [home] if lake is None else [home, lake]
     frames: list[DataFrame] = []
     for side in sides:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _OWN_FRAMES, _OWN_ROWS = 16, 1_000_000
-"""So many of the largest topics are read by themselves; of the others, the file of each row tells where it belongs."""
+"""The largest topics have frames of their own; rows of the others are assigned to their topic by file."""
 NEVER = 2**63 - 1
 
 
@@ -60,7 +60,7 @@ class Frames:
         return [*frames, self._source(sourced)] if sourced else frames
 
     def _of_topic(self, views: list[LogView]) -> DataFrame:
-        """One topic: where its logs are cut is told by the partition."""
+        """One topic: the partition of a row says where its log is cut."""
         files = [one.path for view in views for one in view.segments]
         last = max(view.partition for view in views)
         of_partition = f.array(*[_longs(self._cuts_of((views[0].topic, number))) for number in range(last + 1)])
@@ -71,7 +71,7 @@ class Frames:
         )
 
     def _by_file(self, views: list[LogView]) -> DataFrame:
-        """Many topics: what a row belongs to is told by its file."""
+        """Many topics: the file of a row says which log it belongs to."""
         owners = {one.path: view for view in views for one in view.segments}
         frame = read_segments(self._spark, self._schema, owners)
         paths = [urlsplit(name).path for name in frame.inputFiles()]  # with %20 for a space, as Spark has it

@@ -40,7 +40,7 @@ class LogView:
     given: list[Run] = field(default_factory=list)
     """Gaps that the log of a lake speaks of."""
     broken: list[Run] = field(default_factory=list)
-    """What is in files that cannot be read; that is told already."""
+    """Runs in files that cannot be read, which are reported already."""
     rows_of_chunks: dict[int, int] = field(default_factory=dict)
     """Rows by chunk, of files that have fewer rows than places."""
 
@@ -59,7 +59,7 @@ class LogView:
 
 
 class Side:
-    """A place that is audited: the topics themselves, or the lake beside them."""
+    """A place that is audited: the topics themselves, or the lake that they are compared with."""
 
     def __init__(self, name: str, place: Place, findings: Findings) -> None:
         self.name, self.place, self._findings = name, place, findings

@@ -1,1 +1,1 @@
-"""What a trace report is made of: what tasks find out about messages, how that is put together, and the page."""
+"""The parts of a trace report: what tasks find out about messages, how it is combined, and the page."""

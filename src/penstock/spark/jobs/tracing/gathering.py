@@ -148,6 +148,6 @@ def _cells(table: pa.Table, names: list[str]) -> pa.Array:
 
 
 def _at(value: pa.Array, count: pa.Array, seen: pa.Array, cell: pa.Array, wanted: pa.Array) -> pa.Array:
-    """The value at a place (from 0) of each cell: the first of which more are not higher."""
+    """The value at a place (from 0) of each cell, if the values of the cell were written out in order."""
     place = wanted.take(cell)
     return value.filter(pc.and_(pc.greater(seen, place), pc.less_equal(pc.subtract(seen, count), place)))

@@ -116,7 +116,7 @@ def _facts(
 
 
 def _write(directory: Path, report: Report, html: str) -> None:
-    """Write everything beside what is there, then put it in its place, the page last."""
+    """Write all files under other names, then rename them, the page last."""
     import pyarrow.parquet as pq
 
     new = directory / _NEW

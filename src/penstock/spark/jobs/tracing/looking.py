@@ -192,7 +192,7 @@ class _Look:
         return pa.table({"stage": [name for name, _ in rows], "messages": pa.array([n for _, n in rows], pa.int64())})
 
     def _open(self, pieces: pa.Table) -> pa.Table:
-        """What is neither settled nor gone, by since when it is where it is."""
+        """Messages that are neither settled nor gone, by the time since which they are held or waiting."""
         found = pieces.filter(pc.is_in(pieces.column("state"), pa.array(["held", "waiting"])))
         is_held = pc.equal(found.column("state"), "held")
         holders = self._consumers.take(flat(found.column("delivery")))

@@ -1,4 +1,4 @@
-"""The report as one file of HTML that needs nothing beside it."""
+"""The report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.spark.jobs.tracing.charts import columns, duration, lines, rows
 from penstock.spark.jobs.tracing.tables import Report
 
 _CHARTS = 24
-"""So many groups have charts of their own; the tables have all."""
+"""How many groups have their own charts; the tables have all groups."""
 _LINES = 20
 _COLOURS = {"acked": "good", "dead": "bad", "lapsed": "bad", "lost": "bad", "held": "warn", "waiting": "warn"}
 _METRICS = {"wait": "published to first delivered", "work": "first delivered to acked", "total": "published to acked"}
@@ -25,7 +25,7 @@ ByGroup = Mapping[str, Mapping[Group, Rows]]
 
 
 def page(report: Report, facts: Mapping[str, str]) -> str:
-    """The whole page; `facts` are told at its head."""
+    """The whole page; `facts` are shown at the top."""
     by_group = {name: _by_group(report.rows[name]) for name in report.rows}
     groups = sorted(by_group["funnel"], key=lambda group: (-_published(by_group["funnel"][group]), group))
     head = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())

@@ -51,7 +51,7 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is told, by table; rows have the columns of `SCHEMAS`, times as µs."""
+    """The rows of all tables, with the columns of `SCHEMAS`; times are in µs."""
 
     rows: Rows
     as_of_us: int
@@ -64,7 +64,7 @@ class Report:
 
 
 def report_of(found: Mapping[PartKey, pa.Table], as_of_us: int, stuck_after_us: int) -> Report:
-    """The report, out of what was gathered; what is older than `as_of_us` by so much and open is stuck."""
+    """The report of what was gathered; messages that are open for longer than `stuck_after_us` are stuck."""
     rows: Rows = {name: [] for name in SCHEMAS}
     consumers: dict[tuple[str, str], dict[str | None, dict[str, int]]] = {}
     busy: dict[tuple[str, str, str | None], list[float]] = {}
