@@ -141,7 +141,7 @@ def is_within(partition: int, start: int, end: int) -> Column:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """All of them joined by OR, as a tree that is not deep."""
+    """Conditions joined by OR, as a tree that is not deep."""
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2

@@ -42,7 +42,7 @@ _ALLOWED: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
 }
 """The columns that can be written, in words and by type."""
 _PACKED = {"value", "key", "headers", "priority", "deliver_at", "partition"}
-"""Those that need no look at each message."""
+"""The columns that can be packed without looking at each message."""
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:

@@ -63,7 +63,7 @@ class Form:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of Parquet."""
+        """The schema of a Parquet file."""
         return pa.schema([pa.field(n, _MADE[n]) if n in _MADE else MESSAGES.field(n) for n in self.columns])
 
     @property
@@ -80,10 +80,10 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, columns: dict[str, pa.Array]) -> None:
-        """Some more rows."""
+        """Write some more rows."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing back
-        """That was all."""
+        """Write what was held back."""
 
 
 def writer_of(form: Form, file: IO[bytes]) -> Writer:

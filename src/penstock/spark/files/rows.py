@@ -30,7 +30,7 @@ class BadRow(NamedTuple):
 
     file: str
     line: int
-    """Of Parquet it is the row, from 1."""
+    """In Parquet the number of the row, from 1."""
     wrong: str
     text: str
 

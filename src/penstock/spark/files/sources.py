@@ -37,7 +37,7 @@ class Source:
     path: str
     format: str
     packed: bool
-    """By gzip: it can be read from its beginning only."""
+    """Compressed with gzip: it can only be read from its beginning."""
     size_bytes: int
     changed_ns: int = 0
 
@@ -134,7 +134,7 @@ class Head:
     """What is known from the beginning of a file."""
 
     columns: tuple[str, ...]
-    """Of JSON lines those of the first rows, for each may have its own."""
+    """In JSON lines the columns of the first rows: each row may have its own."""
     start: int
     """Where the first row begins, and on which line."""
     first_line: int

@@ -14,7 +14,7 @@ from penstock.spark.packing import data_of
 
 _encode = msgspec.json.Encoder().encode
 _LOWEST = 0x20
-"""Of the bytes that JSON takes inside a text as they are; smaller ones are control characters."""
+"""The lowest byte that needs no escape in JSON; smaller ones are control characters."""
 _ISO = "%Y-%m-%dT%H:%M:%S"
 
 

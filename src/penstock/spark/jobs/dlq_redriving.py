@@ -104,7 +104,7 @@ class _Redrive:
         return found if self.where is None else found.where(self.where)
 
     def table(self, *, with_value: bool = False) -> pa.Table:
-        """Those that are chosen now, oldest first in each partition; with a value for all of them, if that matters."""
+        """The letters that are chosen now, oldest first in each partition; checks that all get a value, if asked to."""
         columns = ["partition", "offset", "message_id", "origin", "group", "died_at"]
         rows = self._chosen(None)
         if not with_value or self.value is None:

@@ -52,7 +52,7 @@ class _Manifest(msgspec.Struct):
     rows: int
     """The most messages in one file."""
     files: dict[str, Written] = {}
-    """Those that were written."""
+    """The files that were written."""
 
 
 def export(

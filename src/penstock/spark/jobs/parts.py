@@ -53,6 +53,11 @@ class Part:
         """How many there are."""
         return self.end - self.start
 
+    def within(self, first: int, end: int) -> Part:
+        """Its messages from one offset to before another."""
+        start = max(self.start, first)
+        return Part(self.partition, start, max(start, min(self.end, end)))
+
 
 def identity_of(job: str, words: Mapping[str, object]) -> str:
     """A name for what a job was asked to do: the same words, the same name."""

@@ -172,11 +172,11 @@ class Past:
     def _pieces(self, part: Part) -> list[tuple[_Known, Part]]:
         """From where each message of a part is read: the lake, if it has it. In the order of offsets."""
         first, end = (0, 0) if self._lake is None else self._lake.bounds(part.partition)
-        pieces = [] if self._lake is None else [(self._lake, _cut(part, first, end))]
+        pieces = [] if self._lake is None else [(self._lake, part.within(first, end))]
         if self._home is not None:
             own_first, own_end = self._home.bounds(part.partition)
-            before = _cut(part, own_first, min(first, own_end))
-            behind = _cut(part, max(own_first, end), own_end)
+            before = part.within(own_first, min(first, own_end))
+            behind = part.within(max(own_first, end), own_end)
             pieces = [(self._home, before), *pieces, (self._home, behind)]
         return [(known, piece) for known, piece in pieces if piece.count]
 
@@ -216,11 +216,6 @@ class Past:
                 found[turn][1][piece.partition] = piece
                 turn += 1
         return found
-
-
-def _cut(part: Part, first: int, end: int) -> Part:
-    start = max(part.start, first)
-    return Part(part.partition, start, max(start, min(part.end, end)))
 
 
 def _between(topic: str, chosen: Mapping[int, Part]) -> dict[str, str]:

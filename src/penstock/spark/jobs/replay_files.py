@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
     from penstock.spark.jobs.past import Past
 
-FORMATS = {"parquet": "parquet", "jsonl": "json", "csv": "csv"}
-"""What files can be, and how Spark calls it."""
-_OPTIONS: dict[str, dict[str, str]] = {
-    "parquet": {},
-    "jsonl": {"timeZone": "UTC", "ignoreNullFields": "false"},
-    "csv": {"timeZone": "UTC", "header": "true", "escape": '"'},
+FORMATS: dict[str, tuple[str, dict[str, str]]] = {
+    "parquet": ("parquet", {}),
+    "jsonl": ("json", {"timeZone": "UTC", "ignoreNullFields": "false"}),
+    "csv": ("csv", {"timeZone": "UTC", "header": "true", "escape": '"'}),
 }
+"""The formats of files: what Spark calls each, and its options."""
 _ABOUT = "_replay.json"
 _FILE_ROWS = 1 << 20
 _AT_ONCE = 4
@@ -103,8 +102,8 @@ class Files:
         scratch = target.with_name(f".{target.name}.writing")
         shutil.rmtree(scratch, ignore_errors=True)
         shaped = rows if self._format == "parquet" else rows.select(*map(self._as_text, rows.schema))
-        writer = shaped.coalesce(1).write.format(FORMATS[self._format]).options(**_OPTIONS[self._format])
-        writer.save(scratch.as_uri())
+        kind, options = FORMATS[self._format]
+        shaped.coalesce(1).write.format(kind).options(**options).save(scratch.as_uri())
         for file in scratch.glob("part-*"):
             sync(file)
             file.rename(target)

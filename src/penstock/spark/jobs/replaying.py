@@ -214,7 +214,7 @@ class _Replay:
         partitions = self._target()
         progress.step(f"replaying {self._past.topic} to {self._to}", sum(window.count for window in windows))
         for parts in rounds(windows, self._count(windows, rate)):
-            left = [_rest(part, reached[part.partition]) for part in parts]
+            left = [part.within(reached[part.partition], part.end) for part in parts]
             progress.advance(sum(part.count for part in parts) - sum(part.count for part in left))
             left = [part for part in left if part.count]
             if rate is not None or sum(part.count for part in left) <= self._driver_rows:
@@ -264,11 +264,6 @@ class _Replay:
             }
             rows.write.format("penstock").options(**options).mode("append").save()
             progress.advance(part.count)
-
-
-def _rest(part: Part, reached: int) -> Part:
-    start = min(part.end, max(part.start, reached))
-    return Part(part.partition, start, part.end)
 
 
 def _outcome(topic: str, to: str, windows: Sequence[Part], chosen: dict[int, int], *, dry_run: bool) -> Outcome:

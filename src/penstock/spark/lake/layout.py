@@ -27,7 +27,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def limits() -> Limits:
-    """Those of every lake."""
+    """The limits of every lake."""
     return Limits(FILE_ROWS, FILE_BYTES)
 
 

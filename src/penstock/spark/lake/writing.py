@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -107,9 +106,8 @@ def read_back(item: tuple[LogPlace, LakeFile]) -> int:
     log, file = item
     name = str(log.topic_root / file.name)
     rows, last = 0, -1
-    options: dict[str, Any] = {"columns": [POSITION[log.table]]}
     with open_segment(file.place(log.topic_root), log.table) as reader:
-        for table in reader.tables(Window(file.base, file.end), **options):
+        for table in reader.tables(Window(file.base, file.end), columns=[POSITION[log.table]]):
             rows, last = rows + len(table), table.column(0)[-1].as_py()
     if rows != file.rows or last >= file.end:
         raise CorruptData(name, 0, f"it has {rows} rows instead of {file.rows}")

@@ -59,7 +59,7 @@ class Limits:
 
 
 UNKNOWN = Limits(1 << 62, 1 << 62, 1 << 62, float("inf"))
-"""Of a server that could not be asked: nothing is refused, and no such query is started."""
+"""The limits of a server that could not be asked: nothing is refused, and no such query is started."""
 
 
 def chosen(view: DataFrame, sink: Sink, at: At) -> DataFrame:

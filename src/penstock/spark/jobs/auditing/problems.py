@@ -25,7 +25,7 @@ class Found:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """By place."""
+        """The key by which findings are sorted."""
         places = (-1 if number is None else number for number in (self.partition, self.offset))
         return (self.topic, *places, self.text)
 
@@ -42,7 +42,7 @@ class Findings:
         self._problems.add(Found(topic, partition, offset, text))
 
     def remark(self, topic: str, partition: int | None, offset: int | None, text: str) -> None:
-        """Something is as it should be, but who reads the figures should know it."""
+        """Nothing is wrong, but whoever reads the figures should know this."""
         self._remarks.add(Found(topic, partition, offset, text))
 
     @property

@@ -33,7 +33,7 @@ class LogView:
     partition: int
     table: str
     segments: list[SegmentPlace]
-    """Those that are read as files."""
+    """The segments that are read as files."""
     source_from: int
     """From here on rows come through the data source: out of the journal, or from the server."""
     end: int

@@ -32,7 +32,7 @@ MODULUS = 1 << 64
 
 @dataclass(frozen=True)
 class Sum:
-    """Of some messages."""
+    """How many messages there are, and the sum of their hashes."""
 
     count: int = 0
     hash: int = 0
@@ -42,7 +42,7 @@ class Sum:
 
 
 class Sums:
-    """Of one side: by log, then by region (between two cuts) and chunk."""
+    """The sums of one side: by log, then by region (between two cuts) and chunk."""
 
     def __init__(self, cuts: Mapping[Key, Sequence[int]]) -> None:
         self._cuts = cuts
@@ -61,7 +61,7 @@ class Sums:
         return counts
 
     def between(self, key: Key, run: Run) -> dict[int, Sum]:
-        """By chunk, between two cuts."""
+        """The sums of the chunks between two cuts."""
         cuts = self._cuts.get(key, ())
         low, high = (sum(cut <= place for cut in cuts) for place in run)
         found: dict[int, Sum] = defaultdict(Sum)
@@ -71,7 +71,7 @@ class Sums:
         return dict(found)
 
     def total(self, key: Key, runs: Sequence[Run] | None = None) -> Sum:
-        """Of a whole log, or of runs between cuts."""
+        """The sum of a whole log, or of runs between cuts."""
         if runs is None:
             parts = list(self._found[key].values())
         else:

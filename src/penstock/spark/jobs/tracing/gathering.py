@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -92,19 +92,15 @@ def _histogram(table: pa.Table) -> pa.Table:
 def _most_frequent(table: pa.Table) -> pa.Table:
     """Of each cause, the most frequent details, and all others together."""
     table = table.group_by(["cause", "detail"]).aggregate([("messages_sum", "sum")])
-    rows = sorted(table.to_pylist(), key=lambda row: (row["cause"], -row["messages_sum_sum"], row["detail"] or ""))
-    kept: list[tuple[str, str | None, int]] = []
+    table = table.rename_columns(["cause", "detail", "messages"])
+    rows = sorted(table.to_pylist(), key=lambda row: (row["cause"], -row["messages"], row["detail"] or ""))
+    kept: list[dict[str, object]] = []
     for cause, mine in groupby(rows, key=lambda row: row["cause"]):
-        kept += [(cause, row["detail"], row["messages_sum_sum"]) for row in islice(mine, _DETAILS)]
-        others = [row["messages_sum_sum"] for row in mine]
-        kept += [(cause, OTHERS, sum(others))] if others else []
-    return pa.table(
-        {
-            "cause": pa.array([row[0] for row in kept], pa.string()),
-            "detail": pa.array([row[1] for row in kept], pa.string()),
-            "messages": pa.array([row[2] for row in kept], pa.int64()),
-        }
-    )
+        found = list(mine)
+        kept += found[:_DETAILS]
+        if others := sum(row["messages"] for row in found[_DETAILS:]):
+            kept.append({"cause": cause, "detail": OTHERS, "messages": others})
+    return pa.Table.from_pylist(kept, table.schema)
 
 
 def percentiles(table: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.jobs.auditing.events import Era
 from penstock.spark.jobs.tracing.reading import Chunk, events_about, read_messages
-from penstock.spark.jobs.tracing.runs import Runs, flat, joined, laid_over, layer, no_runs, runs_of
+from penstock.spark.jobs.tracing.runs import NO_RUNS, Runs, flat, joined, laid_over, layer, runs_of
 
 HOUR_US = 3_600_000_000
 RETURNS = ("failed", "expired", "released")
@@ -51,7 +51,7 @@ class _Look:
             flat(events.column(name)) for name in ("kind", "group", "consumer", "detail", "event", "attempt")
         )
         self._times, self._dues = (flat(events.column(name)).cast(pa.int64()) for name in ("time", "due_at"))
-        self._runs = runs_of(events).clipped(self._low, self._high) if len(events) else no_runs()
+        self._runs = runs_of(events).clipped(self._low, self._high) if len(events) else NO_RUNS
         groups = self._groups.take(self._runs.row)
         self._common = self._runs.where(pc.is_null(groups))
         self._by_group = {
@@ -63,7 +63,7 @@ class _Look:
         """What is found, group by group."""
         eras = {era.group: era for era in self._chunk.eras}
         for group in sorted({*eras, *self._by_group}):
-            mine = self._by_group.get(group, no_runs())
+            mine = self._by_group.get(group, NO_RUNS)
             pieces = self._pieces(mine, eras.get(group))
             tables = {
                 "funnel": self._funnel(pieces),
@@ -78,7 +78,7 @@ class _Look:
                     yield (self._chunk.topic, group, kind), packed(table)
 
     def _of(self, runs: Runs, *kinds: str) -> Runs:
-        """Those that are of some kinds of events."""
+        """The runs of events of some kinds."""
         return runs.where(pc.is_in(self._kinds.take(runs.row), pa.array(kinds, pa.string())))
 
     def _delivered(self, runs: Runs) -> tuple[Runs, Runs]:
@@ -118,7 +118,7 @@ class _Look:
     def _lost(self, era: Era | None) -> Runs:
         """What went to the archive before the group was done with it, and it does not get from there."""
         if era is None or era.archived:
-            return no_runs()
+            return NO_RUNS
         found = self._of(self._common, "archived")
         found = found.where(pc.greater(self._numbers.take(found.row), era.since))
         lows, highs = ([run[end] for run in era.missing] for end in (0, 1))

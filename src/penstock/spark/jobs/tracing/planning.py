@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import Era, EventLog, rule
+from penstock.spark.jobs.auditing.problems import Key
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.tracing.reading import Chunk, bounds_of, read_events
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, read_options
@@ -30,8 +31,6 @@ _CHUNK_ROWS = 1_000_000
 _SURVEYED_BYTES = 4 << 20
 _RULING = ["event", "kind", "offset", "count", "group", "detail"]
 _KINDS = pa.array(["created", "sought", "forgotten"])
-Key = tuple[str, int]
-"""A topic and a partition."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ class Runs(NamedTuple):
         return pc.subtract(self.high, self.low)
 
     def where(self, mask: pa.Array) -> Runs:
-        """Some of them."""
+        """The runs that a mask chooses."""
         return Runs(*(column.filter(mask) for column in self))
 
     def clipped(self, low: int, high: int) -> Runs:
@@ -37,21 +37,17 @@ class Runs(NamedTuple):
         return cut.where(pc.less(cut.low, cut.high))
 
 
+NO_RUNS = Runs(_NOTHING, _NOTHING, _NOTHING)
+
+
 def flat(column: pa.ChunkedArray) -> pa.Array:
     """A column in one piece."""
     found = column.combine_chunks()
     return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
 
 
-def no_runs() -> Runs:
-    """None."""
-    return Runs(_NOTHING, _NOTHING, _NOTHING)
-
-
 def joined(many: list[Runs]) -> Runs:
-    """All of them."""
-    if not many:
-        return no_runs()
+    """Several lists of runs as one."""
     return Runs(*(pa.concat_arrays(list(columns)) for columns in zip(*many, strict=True)))
 
 
@@ -71,7 +67,7 @@ def runs_of(events: pa.Table) -> Runs:
 def islands(places: pa.Array, rows: pa.Array) -> Runs:
     """Offsets, ascending for each row, as runs."""
     if not len(places):
-        return no_runs()
+        return NO_RUNS
     follows = pc.and_(pc.equal(pc.pairwise_diff(places), 1), pc.equal(pc.pairwise_diff(rows), 0))
     begins, ends = stretches(pc.invert(follows))
     low = places.take(begins)

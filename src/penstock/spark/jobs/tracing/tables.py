@@ -57,7 +57,7 @@ class Report:
     as_of_us: int
 
     def table(self, name: str) -> pa.Table:
-        """One of them."""
+        """One of the tables."""
         columns = list(zip(*self.rows[name], strict=True)) or [()] * len(SCHEMAS[name])
         arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMAS[name], strict=True)]
         return pa.Table.from_arrays(arrays, schema=SCHEMAS[name])
