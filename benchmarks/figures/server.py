@@ -6,8 +6,7 @@ from benchmarks.bench import Bench
 from benchmarks.rows import Row, Target, alone, compare
 from penstock.bench.figures import Beside, Figure
 from penstock.bench.place import Place
-from penstock.bench.standard import STANDARD, Effort
-from penstock.bench.warming import warm
+from penstock.bench.standard import STANDARD, Effort, warm
 
 _TARGETS = {
     "batches-1000": Target("measured", ">=", 1_500_000),

@@ -28,8 +28,7 @@ from penstock.bench.latency import Schedule, latency
 from penstock.bench.own import OwnServer
 from penstock.bench.place import Place, Target
 from penstock.bench.publishing import Publishing, publish
-from penstock.bench.requests import Requests, StampedRequests, encode, stamp_of
-from penstock.bench.sending import Extent, Sender
+from penstock.bench.sending import Extent, Requests, Sender, StampedRequests, encode, stamp_of
 from penstock.client import AsyncClient, Client
 from penstock.model.batch import decode_payload
 from penstock.protocol.frames import REPLY, Command, FrameReader, frame
@@ -194,8 +193,7 @@ def test_a_count_that_differs_fails_the_run(bench: CommandLine, name: str, monke
         ends = await ends_of(client, names)
         return {topic: end - (1 if len(calls) % 2 == 0 else 0) for topic, end in ends.items()}
 
-    for module in ("topics", "publishing", "consuming", "latency", "queues"):
-        monkeypatch.setattr(f"penstock.bench.{module}.ends_of", one_less)
+    monkeypatch.setattr("penstock.bench.topics.ends_of", one_less)
     assert re.search(r"end offsets?: [\d,]+ instead of [\d,]+ \(hint", bench.refused("bench", name, *TINY[name]))
     assert bench.ok("topic", "list") == "there are no topics\n"
 
@@ -216,7 +214,7 @@ def test_a_group_that_acked_less_fails_the_run(bench: CommandLine, monkeypatch: 
         acks.append(messages)
 
     monkeypatch.setattr(settle, forget)
-    monkeypatch.setattr("penstock.bench.warming._warm_up", lambda target: asyncio.sleep(0))
+    monkeypatch.setattr("penstock.bench.standard._warm_up", lambda target: asyncio.sleep(0))
     told = bench.refused("bench", "consume", "--batch", 100, "--count", 300)
     assert "left to the group: 300 instead of 0" in told
     assert len(acks) == 3

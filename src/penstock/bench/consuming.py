@@ -6,13 +6,13 @@ import asyncio
 import math
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import Any
 
 from penstock.bench.figures import Beside, Figure, Mismatch
 from penstock.bench.histogram import Histogram
 from penstock.bench.place import Target
-from penstock.bench.requests import Requests
-from penstock.bench.sending import Extent, Sender
-from penstock.bench.topics import GROUP, check_acked, check_published, ends_of, new_name, topics
+from penstock.bench.sending import Extent, Requests, Sender
+from penstock.bench.topics import GROUP, check_acked, check_published, new_name, topics
 from penstock.client.consumer import AsyncClientConsumer
 
 WAIT_S = 10.0
@@ -40,8 +40,7 @@ class Consuming:
 async def consume(target: Target, plan: Consuming) -> Figure:
     """Publish what there is to consume, then measure."""
     topic = new_name()
-    async with target.client() as client, topics(target, client, [topic]), target.links(1) as links:
-        before = await ends_of(client, [topic])
+    async with target.client() as client, topics(target, client, [topic]) as before, target.links(1) as links:
         batch = min(plan.count, _PREPARED_BATCH)
         sender = Sender(links, Requests([topic], batch, plan.size), _PREPARED_WINDOW)
         sent = await sender.run(Extent(math.ceil(plan.count / batch)))
@@ -49,7 +48,7 @@ async def consume(target: Target, plan: Consuming) -> Figure:
         published = await check_published(client, before, count)
         in_flight = min(1_000_000, (plan.window + 2) * plan.batch)
         async with await client.consumer(topic, GROUP, max_in_flight=in_flight) as consumer:
-            received, seconds, histogram = await _drain(consumer, plan, count)
+            received, seconds, histogram = await drain(consumer, plan.batch, count, plan.window)
         verified = await check_acked(client, [topic], received, count)
     rate = count / sent.seconds
     return Figure(
@@ -64,36 +63,37 @@ async def consume(target: Target, plan: Consuming) -> Figure:
     )
 
 
-async def _drain(consumer: AsyncClientConsumer, plan: Consuming, count: int) -> tuple[int, float, Histogram]:
-    """Receive and ack everything: how many came, in how many seconds, and how long batches took."""
+async def drain(consumer: AsyncClientConsumer, batch: int, count: int, tasks: int) -> tuple[int, float, Histogram]:
+    """Receive and ack everything from some tasks: how many came, in how many seconds, and how long batches took."""
     histogram = Histogram()
     received = acked = 0
-    finished = asyncio.get_running_loop().create_future()
+    all_acked = asyncio.Event()
 
     async def work() -> None:
         nonlocal received, acked
         while received < count:
             asked_ns = perf_counter_ns()
-            messages = await consumer.receive(plan.batch, wait=WAIT_S)
+            messages = await consumer.receive(batch, wait=WAIT_S)
             if not messages:
                 raise Mismatch(f"{received:,} messages came of {count:,}, and then none for {WAIT_S:g} s")
             received += len(messages)
             await consumer.ack(messages)
             histogram.record(perf_counter_ns() - asked_ns)
             acked += len(messages)
-            if acked >= count and not finished.done():
-                finished.set_result(None)
+            if acked >= count:
+                all_acked.set()
 
     start_ns = perf_counter_ns()
-    tasks = [asyncio.ensure_future(work()) for _ in range(plan.window)]
+    workers = asyncio.gather(*(work() for _ in range(tasks)))
+    end = asyncio.ensure_future(all_acked.wait())
+    awaited: list[asyncio.Future[Any]] = [end, workers]
     try:
-        while not finished.done():
-            await asyncio.wait([finished, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in [task for task in tasks if task.done()]:
-                tasks.remove(task)
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return received, (perf_counter_ns() - start_ns) / 1e9, histogram
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        seconds = (perf_counter_ns() - start_ns) / 1e9
+        if workers.done():
+            workers.result()
+    finally:  # those who ask for more need not wait for it
+        end.cancel()
+        workers.cancel()
+        await asyncio.gather(end, workers, return_exceptions=True)
+    return received, seconds, histogram

@@ -17,9 +17,8 @@ from penstock.bench.consuming import WAIT_S
 from penstock.bench.figures import Beside, Figure, Mismatch
 from penstock.bench.histogram import Histogram
 from penstock.bench.place import Target
-from penstock.bench.requests import STAMP_BYTES, StampedRequests, stamp_of
-from penstock.bench.sending import Extent, Sender
-from penstock.bench.topics import GROUP, check_acked, check_published, ends_of, new_name, topics
+from penstock.bench.sending import STAMP_BYTES, Extent, Sender, StampedRequests, stamp_of
+from penstock.bench.topics import GROUP, check_acked, check_published, new_name, topics
 from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
 
 _RECEIVED_MAX = 1000
@@ -58,8 +57,11 @@ async def latency(target: Target, plan: Schedule) -> Figure:
     topic = new_name()
     expected = plan.requests * plan.batch
     requests = StampedRequests(topic, plan.batch, max(plan.size, STAMP_BYTES))
-    async with target.client() as client, topics(target, client, [topic]), target.links(plan.connections) as links:
-        before = await ends_of(client, [topic])
+    async with (
+        target.client() as client,
+        topics(target, client, [topic]) as before,
+        target.links(plan.connections) as links,
+    ):
         sender = Sender(links, requests, plan.window)
         async with await client.consumer(topic, GROUP, max_in_flight=_IN_FLIGHT_MAX) as consumer:
             wait_s = WAIT_S + 2 * plan.batch / plan.rate

@@ -9,9 +9,8 @@ from itertools import pairwise
 from penstock.bench.bare import WHAT, Trips
 from penstock.bench.figures import Beside, Figure
 from penstock.bench.place import Target
-from penstock.bench.requests import Requests
-from penstock.bench.sending import Extent, Sender
-from penstock.bench.topics import check_published, ends_of, new_name, topics
+from penstock.bench.sending import Extent, Requests, Sender
+from penstock.bench.topics import check_published, new_name, topics
 
 _SLICE_S = 0.5
 _SLICES_MAX = 8
@@ -59,8 +58,11 @@ class Publishing:
 async def publish(target: Target, plan: Publishing) -> Figure:
     """Measure it."""
     topic = plan.topic or new_name()
-    async with target.client() as client, topics(target, client, [topic]), target.links(plan.connections) as links:
-        before = await ends_of(client, [topic])
+    async with (
+        target.client() as client,
+        topics(target, client, [topic]) as before,
+        target.links(plan.connections) as links,
+    ):
         sender = Sender(links, Requests([topic], plan.batch, plan.size), plan.window)
         per_second = None if plan.rate is None else plan.rate / plan.batch
         requests, seconds = 0, 0.0

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from time import perf_counter_ns
-from typing import Any
 
-from penstock.bench.consuming import WAIT_S
-from penstock.bench.figures import Beside, Figure, Mismatch
+from penstock.bench.consuming import drain
+from penstock.bench.figures import Beside, Figure
 from penstock.bench.histogram import Histogram
 from penstock.bench.place import Target
-from penstock.bench.requests import Requests
-from penstock.bench.sending import Extent, Sender
-from penstock.bench.topics import GROUP, check_acked, check_published, ends_of, new_name, topics
+from penstock.bench.sending import Extent, Requests, Sender
+from penstock.bench.topics import GROUP, check_acked, check_published, new_name, topics
 from penstock.client.client import AsyncClient
-from penstock.client.consumer import AsyncClientConsumer
 
 _TASKS = 8
 
@@ -83,49 +78,12 @@ async def _through(target: Target, client: AsyncClient, plan: Queues, count: int
     """Publish all messages to so many queues, and consume them."""
     prefix = new_name()
     names = [f"{prefix}-{number}" for number in range(count)]
-    async with topics(target, client, names), target.links(1) as links:
-        before = await ends_of(client, names)
+    async with topics(target, client, names) as before, target.links(1) as links:
         sender = Sender(links, Requests(names, plan.batch, plan.size), plan.window)
         sent = await sender.run(Extent(plan.queues * plan.rounds))
         published = await check_published(client, before, plan.messages)
         in_flight = min(1_000_000, 2 * _TASKS * plan.batch)
         async with await client.consumer(names, GROUP, max_in_flight=in_flight) as consumer:
-            received, seconds, histogram = await _drain(consumer, plan)
+            received, seconds, histogram = await drain(consumer, plan.batch, plan.messages, _TASKS)
         acked = await check_acked(client, names, received, plan.messages)
     return _Half(sent.seconds, sender.histogram, (published,)), _Half(seconds, histogram, acked)
-
-
-async def _drain(consumer: AsyncClientConsumer, plan: Queues) -> tuple[int, float, Histogram]:
-    """Receive and ack everything from a few tasks: how many came, in how many seconds, how long batches took."""
-    histogram = Histogram()
-    received = acked = 0
-    all_acked = asyncio.Event()
-
-    async def work() -> None:
-        nonlocal received, acked
-        while received < plan.messages:
-            asked_ns = perf_counter_ns()
-            messages = await consumer.receive(plan.batch, wait=WAIT_S)
-            if not messages:
-                raise Mismatch(f"{received:,} messages came of {plan.messages:,}, and then none for {WAIT_S:g} s")
-            received += len(messages)
-            await consumer.ack(messages)
-            histogram.record(perf_counter_ns() - asked_ns)
-            acked += len(messages)
-            if acked >= plan.messages:
-                all_acked.set()
-
-    start_ns = perf_counter_ns()
-    workers = asyncio.gather(*(work() for _ in range(_TASKS)))
-    end = asyncio.ensure_future(all_acked.wait())
-    awaited: list[asyncio.Future[Any]] = [end, workers]
-    try:
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        seconds = (perf_counter_ns() - start_ns) / 1e9
-        if workers.done():
-            workers.result()
-    finally:  # those who ask for more need not wait for it
-        end.cancel()
-        workers.cancel()
-        await asyncio.gather(end, workers, return_exceptions=True)
-    return received, seconds, histogram

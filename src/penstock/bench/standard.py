@@ -9,8 +9,10 @@ from typing import Any
 from penstock.bench.consuming import Consuming, consume
 from penstock.bench.figures import Figure
 from penstock.bench.latency import Schedule, latency
-from penstock.bench.place import Measure, Target
+from penstock.bench.place import Measure, Result, Target
 from penstock.bench.publishing import Publishing, publish
+from penstock.bench.sending import Extent, Requests, Sender
+from penstock.bench.topics import GROUP, new_name, topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,28 @@ class Standard:
     def measure(self, effort: Effort) -> Measure[Figure]:
         """The figure, with so much effort."""
         return lambda target: self.run(target, effort)
+
+
+def warm(measure: Measure[Result]) -> Measure[Result]:
+    """The same figure, on a server that has done a little of everything: its first second is not measured."""
+
+    async def run(target: Target) -> Result:
+        await _warm_up(target)
+        return await measure(target)
+
+    return run
+
+
+async def _warm_up(target: Target) -> None:
+    topic = new_name()
+    async with target.client() as client, topics(target, client, [topic]), target.links(1) as links:
+        for batch, window in ((100, 8), (1, 16)):
+            await Sender(links, Requests([topic], batch, 100), window).run(Extent(50))
+        async with await client.consumer(topic, GROUP, max_in_flight=100_000) as consumer:
+            while messages := await consumer.receive(1000):
+                await consumer.ack(messages)
+        if target.ours:
+            await client.settle()  # for which it must have loaded everything that it needs
 
 
 def _publishing(name: str, what: str, batch: int, connections: int, window: int) -> Standard:

@@ -23,8 +23,11 @@ def new_name() -> str:
 
 
 @contextlib.asynccontextmanager
-async def topics(target: Target, client: AsyncClient, names: Sequence[str]) -> AsyncIterator[None]:
-    """Have these topics; those that were made for this are deleted afterwards, unless the whole server goes."""
+async def topics(target: Target, client: AsyncClient, names: Sequence[str]) -> AsyncIterator[dict[str, int]]:
+    """Have these topics, each with how many messages it has ever had.
+
+    Those that were made for this are deleted afterwards, unless the whole server goes.
+    """
     made: list[str] = []
 
     async def make(name: str) -> None:
@@ -34,7 +37,7 @@ async def topics(target: Target, client: AsyncClient, names: Sequence[str]) -> A
 
     try:
         await _for_each(names, make)
-        yield
+        yield await ends_of(client, names)
     finally:
         if not target.ours:
             with contextlib.suppress(PenstockError, TimeoutError):  # what went wrong before is what counts

@@ -71,7 +71,7 @@ class Session:
 
     def measure(self, what: str, measure: Measure[Result]) -> Result:
         """Run one figure on a server that is warm, and say on a terminal what is being measured."""
-        from penstock.bench.warming import warm
+        from penstock.bench.standard import warm
 
         waiting = new_console(stderr=True).status(f"measuring: {what}") if is_terminal("stderr") else None
         with waiting or contextlib.nullcontext():
