@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 
 from penstock.model.errors import LeaseLost
 from penstock.worker.surface import Consumer, Held
@@ -92,29 +91,22 @@ class Acks:
     async def _send(self) -> None:
         while self._waiting:
             some, self._waiting = self._waiting, []
+            failure: Exception | None = None
             try:
                 await self._consumer.ack([message for message, _ in some])
-            except LeaseLost as error:
-                lost = _named(error)
-                _answer(((future, str(message.id) in lost or not lost) for message, future in some), error)
             except Exception as error:  # noqa: BLE001 - told to whoever waits for it
-                _answer(((future, True) for _, future in some), error)
-            else:
-                for _, future in some:
-                    if not future.done():
-                        future.set_result(None)
+                failure = error
+            lost = _named(failure) if isinstance(failure, LeaseLost) else set()
+            for message, future in some:
+                if future.done():
+                    continue
+                if failure is not None and (not lost or str(message.id) in lost):
+                    future.set_exception(failure)
+                else:
+                    future.set_result(None)
         self._task = None
 
 
 def _named(error: LeaseLost) -> set[str]:
     """The ids of what was lost; none if all of it was."""
     return set(map(str, error.ids))
-
-
-def _answer(futures: Iterable[tuple[asyncio.Future[None], bool]], error: Exception) -> None:
-    for future, failed in futures:
-        if not future.done():
-            if failed:
-                future.set_exception(error)
-            else:
-                future.set_result(None)

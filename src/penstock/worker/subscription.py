@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.model.errors import InvalidArgument
@@ -16,21 +15,44 @@ Handler = Callable[[Any], object]
 CONCURRENCY_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
 class Subscription:
-    """A handler and its options."""
+    """A handler and its options; whatever can be checked before the worker runs is checked here."""
 
-    handler: Handler
-    topics: tuple[str, ...]
-    group: str
-    concurrency: int
-    retries: int | None
-    backoff_s: float | None
-    visibility_s: float | None
-    mode: str
-    start: str | Time
-    auto_extend: bool
-    timeout_s: float | None
+    def __init__(
+        self,
+        handler: Handler,
+        topics: str | Sequence[str],
+        group: str,
+        *,
+        concurrency: int,
+        retries: int | None,
+        backoff: Duration | None,
+        visibility_timeout: Duration | None,
+        mode: str,
+        start: str | Time,
+        auto_extend: bool,
+        timeout: Duration | None,
+    ) -> None:
+        names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
+        if not names or len({check_topic_name(name) for name in names}) < len(names):
+            raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
+        if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise InvalidArgument(
+                f"{handler!r} is not a handler: give a function, or a coroutine function, of one message"
+            )
+        if start not in ("earliest", "latest"):
+            parse_time_us(start)
+        self.handler = handler
+        self.topics = names
+        self.group = check_group_name(group)
+        self.concurrency = whole(1, CONCURRENCY_MAX)(concurrency)
+        self.retries: int | None = optional(whole(1, 1_000_000))(retries)
+        self.backoff_s: float | None = optional(duration())(backoff)
+        self.visibility_s: float | None = optional(duration(0.001))(visibility_timeout)
+        self.mode = choice("shared", "assigned")(mode)
+        self.start = start
+        self.auto_extend = yes_or_no(auto_extend)
+        self.timeout_s: float | None = optional(duration(0.001))(timeout)
 
     @property
     def name(self) -> str:
@@ -42,40 +64,3 @@ class Subscription:
         """Whether the handler is a coroutine function, and needs no thread."""
         call = getattr(self.handler, "__call__", None)  # noqa: B004 - of objects that can be called
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
-
-
-def make_subscription(
-    handler: Handler,
-    topics: str | Sequence[str],
-    group: str,
-    *,
-    concurrency: int,
-    retries: int | None,
-    backoff: Duration | None,
-    visibility_timeout: Duration | None,
-    mode: str,
-    start: str | Time,
-    auto_extend: bool,
-    timeout: Duration | None,
-) -> Subscription:
-    """Check everything that can be checked before the worker runs."""
-    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
-    if not names or len({check_topic_name(name) for name in names}) < len(names):
-        raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
-    if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise InvalidArgument(f"{handler!r} is not a handler: give a function, or a coroutine function, of one message")
-    if start not in ("earliest", "latest"):
-        parse_time_us(start)
-    return Subscription(
-        handler,
-        tuple(names),
-        check_group_name(group),
-        whole(1, CONCURRENCY_MAX)(concurrency),
-        optional(whole(1, 1_000_000))(retries),
-        optional(duration())(backoff),
-        optional(duration(0.001))(visibility_timeout),
-        choice("shared", "assigned")(mode),
-        start,
-        yes_or_no(auto_extend),
-        optional(duration(0.001))(timeout),
-    )

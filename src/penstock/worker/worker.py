@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.units import Duration, Time, parse_duration
-from penstock.worker.running import Running
+from penstock.worker.running import Running, Stopping
 from penstock.worker.signals import on_signals
-from penstock.worker.stopping import Stopping
-from penstock.worker.subscription import Handler, Subscription, make_subscription
+from penstock.worker.subscription import Handler, Subscription
 
 logger = logging.getLogger("penstock.worker")
 
@@ -84,7 +83,7 @@ class Worker:
 
         def register(handler: Function) -> Function:
             self._subscriptions.append(
-                make_subscription(
+                Subscription(
                     handler,
                     topics,
                     group,
