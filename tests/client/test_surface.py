@@ -16,19 +16,8 @@ from penstock.embedded.consumer import Consumer, Delivery
 
 BOTH = {
     *("flush", "publish_soon", "ping", "report_pipeline", "pipelines", "stage_packed"),
-    *(
-        "ask",
-        "call",
-        "join",
-        "link",
-        "pages",
-        "partitions",
-        "publisher",
-        "message_pages",
-        "event_pages",
-        "letter_pages",
-    ),
-    *("count_redrive", "redrive_steps", "purge_chosen", "replay_pages", "end_replay"),
+    *("ask", "call", "join", "link", "pages", "partitions", "publisher"),
+    *("letter_pages", "redrive_steps", "purge_chosen"),
 }
 EXTRA: dict[type, set[str]] = {
     Client: {*BOTH, "limits"},

@@ -7,8 +7,8 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 | --- | --- |
 | `link.py`, `connection.py`, `tls.py` | requests, repeating and timeouts; one connection; certificates |
 | `publisher.py`, `outbox.py`, `stages.py` | batching and numbering; messages from threads; filling a stage |
-| `remote.py`, `acks.py` | what a consumer does; single acks, sent together |
-| `received.py`, `keeper.py` | messages and their leases; extending them |
+| `remote.py` | what a consumer does |
+| `received.py`, `leases.py` | messages and their leases; extending them, and single acks, sent together |
 | `reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
 | `calling.py`, `requests.py` | what all calls stand on; checks before a request is sent |
 | `client.py`, `messaging.py`, `calls.py`, `administration.py`, `staging.py`, `consumer.py` | the methods, awaited |

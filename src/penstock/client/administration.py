@@ -16,7 +16,6 @@ from penstock.model.message import MessageId, StoredMessage
 from penstock.model.options import check_limit, check_rate
 from penstock.model.pace import Pace, paced
 from penstock.model.units import Time
-from penstock.protocol.session import Page
 
 _LETTERS_AT_ONCE = 1000
 _REDRIVEN_AT_ONCE = 5000
@@ -62,17 +61,14 @@ class AsyncClientAdministration(AsyncClientReading):
         """Send dead letters back, step by step: it may take as long as the rate asks for, and can be ended before."""
         check_rate(rate)
         if dry_run:
-            return await self.count_redrive(topic, await self._chosen(topic, filter), to)
+            ids = await self._chosen(topic, filter)
+            return await self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, dry_run=True)
         report = RedriveReport()
         async for step in self.redrive_steps(topic, await self._ids(topic, filter), to, rate):
             report.add(step)
             if progress is not None:
                 progress(step.selected)
         return report
-
-    async def count_redrive(self, topic: str, ids: list[str] | None, to: str | None) -> RedriveReport:
-        """What a redrive of all dead letters, or of those that are named, would do."""
-        return await self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, dry_run=True)
 
     async def redrive_steps(
         self, topic: str, ids: list[str], to: str | None, rate: float | None
@@ -121,24 +117,14 @@ class AsyncClientAdministration(AsyncClientReading):
     ) -> int:
         """A window of the past once more; a function is called here."""
         replaying = Replaying(topic, to, from_time, to_time, from_offset, to_offset, partition, filter, rate)
-        async for page in self.replay_pages(replaying):
-            for message in replaying.chosen(page):
-                if ahead_s := replaying.ahead_s():
-                    await asyncio.sleep(ahead_s)
-                replaying.take(message)
-        return await self.end_replay(replaying)
-
-    async def replay_pages(self, replaying: Replaying) -> AsyncIterator[Page]:
-        """What the filter and the function of a replay look at."""
-        if not replaying.reads:
-            return
-        if replaying.partition is not None:
-            replaying.check_partition(await self.partitions(replaying.request.topic))
-        async for page in self.pages(replaying.request, replaying.partition):
-            yield page
-
-    async def end_replay(self, replaying: Replaying) -> int:
-        """Make the group, if there is to be one; how many messages were replayed."""
+        if replaying.reads:
+            if partition is not None:
+                replaying.check_partition(await self.partitions(topic))
+            async for page in self.pages(replaying.request, partition):
+                for message in replaying.chosen(page):
+                    if ahead_s := replaying.ahead_s():
+                        await asyncio.sleep(ahead_s)
+                    replaying.take(message)
         if replaying.to_group is None:
             return replaying.count
         return await self.call("replay", int, **replaying.to_group, only=replaying.only)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.client.administration import AsyncClientAdministration
@@ -75,9 +74,7 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
         self._opened = (link, Publisher(link, self._linger_s, self._batch_size))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

@@ -337,7 +337,7 @@ class Link:
         if connection is not None:
             patience_s = max(self.welcome.idle_timeout_s / 3, 3 * _SWEEP_S)
             if now_s - max(connection.sent_s, connection.heard_s) > patience_s:
-                self.send(Command.PING, b"\xc0", _ignore, timeout_s=patience_s)
+                self.send(Command.PING, b"\xc0", ignore_reply, timeout_s=patience_s)
             if now_s - connection.heard_s > 3 * patience_s:
                 connection.abort(ConnectionLost(f"nothing was heard from {self.address} for {3 * patience_s:.1f} s"))
         self._sweeping = self.loop.call_later(_SWEEP_S, self._sweep)
@@ -394,5 +394,5 @@ def _name(command: int) -> str:
     return Command(command).name
 
 
-def _ignore(reply: bytes | None, error: PenstockError | None) -> None:
-    pass
+def ignore_reply(reply: bytes | None, error: PenstockError | None) -> None:
+    """Hear of a reply that nobody waits for."""

@@ -35,26 +35,12 @@ class AsyncClientReading(AsyncClientCalls):
         include_deleted: bool = False,
     ) -> AsyncIterator[StoredMessage]:
         """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
-        pages = self.message_pages(topic, partition, offset, from_time, to_time, limit, include_deleted)
-        async for messages in pages:
-            for message in messages:
-                yield message
-
-    async def message_pages(
-        self,
-        topic: str,
-        partition: int | None,
-        offset: int | None,
-        from_time: Time | None,
-        to_time: Time | None,
-        limit: int | None,
-        include_deleted: bool,
-    ) -> AsyncIterator[list[StoredMessage]]:
-        """As `read`, many messages at a time."""
         request = reading(topic, offset, from_time, to_time)
         request.include_deleted, request.limit = include_deleted, check_limit(limit)
         async for page in self.pages(request, partition):
-            yield [message for rows in page.rows for message in messages_of(rows, StoredMessage)]
+            for rows in page.rows:
+                for message in messages_of(rows, StoredMessage):
+                    yield message
 
     async def read_arrow(
         self,
@@ -78,14 +64,9 @@ class AsyncClientReading(AsyncClientCalls):
 
     async def events(self, topic: str, partition: int | None = None) -> AsyncIterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
-        async for events in self.event_pages(topic, partition):
-            for event in events:
-                yield event
-
-    async def event_pages(self, topic: str, partition: int | None) -> AsyncIterator[list[Event]]:
-        """As `events`, many at a time."""
         async for page in self.pages(Read(topic, 0, form="events"), partition):
-            yield page.events
+            for event in page.events:
+                yield event
 
     async def pages(self, request: Read, partition: int | None) -> AsyncIterator[Page]:
         """Everything that a request asks for, page by page, of one partition or of all."""

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
-from penstock.client.acks import GatheredAcks
-from penstock.client.keeper import LeaseKeeper
-from penstock.client.link import Link
+from penstock.client.leases import GatheredAcks, LeaseKeeper
+from penstock.client.link import Link, ignore_reply
 from penstock.client.received import Lease, Received, by_lease, held_by, ids_of, messages_of, named, portions
 from penstock.model.errors import (
     BrokerClosed,
@@ -126,7 +125,7 @@ class RemoteConsumer(Generic[Message]):
 
     def _leave(self, number: int) -> None:
         if self._link.connected:
-            self._link.send(Command.UNSUBSCRIBE, encode(ConsumerRequest(number)), _ignore)
+            self._link.send(Command.UNSUBSCRIBE, encode(ConsumerRequest(number)), ignore_reply)
 
     async def _joined(self, patience_s: float | None = None) -> None:
         """As `join`, however often connections are lost meanwhile; for so long at most."""
@@ -245,7 +244,7 @@ class RemoteConsumer(Generic[Message]):
         """Nobody wants these any more."""
         held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
         if held and not self._link.closed:
-            self._link.send(Command.RELEASE, encode(Settle(self._number, held)), _ignore)
+            self._link.send(Command.RELEASE, encode(Settle(self._number, held)), ignore_reply)
 
     # One by one.
 
@@ -372,7 +371,7 @@ class RemoteConsumer(Generic[Message]):
     def _beat(self) -> None:
         """Say now and then that this client lives, and so its partitions stay its own during long work."""
         if self._is_seated and self._link.connected:
-            self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), _ignore)
+            self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), ignore_reply)
         self._beating = self._link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
 
     async def heartbeat(self) -> None:
@@ -385,7 +384,3 @@ def _text(reason: object) -> str:
     if not isinstance(reason, str):
         raise InvalidArgument(f"{reason!r} is not a reason: say in a few words what went wrong")
     return reason.encode(errors="replace").decode()
-
-
-def _ignore(reply: bytes | None, error: PenstockError | None) -> None:
-    pass

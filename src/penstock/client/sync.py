@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.client.client import AsyncClient
@@ -122,5 +121,5 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

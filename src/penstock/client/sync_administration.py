@@ -16,7 +16,6 @@ from penstock.model.message import MessageId, StoredMessage
 from penstock.model.options import check_limit, check_rate
 from penstock.model.pace import Pace, paced
 from penstock.model.units import Time
-from penstock.protocol.session import Page
 
 _LETTERS_AT_ONCE = 1000
 _REDRIVEN_AT_ONCE = 5000
@@ -62,17 +61,14 @@ class ClientAdministration(ClientReading):
         """Send dead letters back, step by step: it may take as long as the rate asks for, and can be ended before."""
         check_rate(rate)
         if dry_run:
-            return self.count_redrive(topic, self._chosen(topic, filter), to)
+            ids = self._chosen(topic, filter)
+            return self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, dry_run=True)
         report = RedriveReport()
         for step in self.redrive_steps(topic, self._ids(topic, filter), to, rate):
             report.add(step)
             if progress is not None:
                 progress(step.selected)
         return report
-
-    def count_redrive(self, topic: str, ids: list[str] | None, to: str | None) -> RedriveReport:
-        """What a redrive of all dead letters, or of those that are named, would do."""
-        return self.call("redrive", RedriveReport, topic=topic, ids=ids, to=to, dry_run=True)
 
     def redrive_steps(self, topic: str, ids: list[str], to: str | None, rate: float | None) -> Iterator[RedriveReport]:
         """Send back the dead letters that are named, so many at a time; what each step did."""
@@ -119,23 +115,14 @@ class ClientAdministration(ClientReading):
     ) -> int:
         """A window of the past once more; a function is called here."""
         replaying = Replaying(topic, to, from_time, to_time, from_offset, to_offset, partition, filter, rate)
-        for page in self.replay_pages(replaying):
-            for message in replaying.chosen(page):
-                if ahead_s := replaying.ahead_s():
-                    time.sleep(ahead_s)
-                replaying.take(message)
-        return self.end_replay(replaying)
-
-    def replay_pages(self, replaying: Replaying) -> Iterator[Page]:
-        """What the filter and the function of a replay look at."""
-        if not replaying.reads:
-            return
-        if replaying.partition is not None:
-            replaying.check_partition(self.partitions(replaying.request.topic))
-        yield from self.pages(replaying.request, replaying.partition)
-
-    def end_replay(self, replaying: Replaying) -> int:
-        """Make the group, if there is to be one; how many messages were replayed."""
+        if replaying.reads:
+            if partition is not None:
+                replaying.check_partition(self.partitions(topic))
+            for page in self.pages(replaying.request, partition):
+                for message in replaying.chosen(page):
+                    if ahead_s := replaying.ahead_s():
+                        time.sleep(ahead_s)
+                    replaying.take(message)
         if replaying.to_group is None:
             return replaying.count
         return self.call("replay", int, **replaying.to_group, only=replaying.only)

@@ -36,25 +36,11 @@ class ClientReading(ClientCalls):
         include_deleted: bool = False,
     ) -> Iterator[StoredMessage]:
         """The messages of a topic up to now, partition after partition, each in the order of its offsets."""
-        pages = self.message_pages(topic, partition, offset, from_time, to_time, limit, include_deleted)
-        for messages in pages:
-            yield from messages
-
-    def message_pages(
-        self,
-        topic: str,
-        partition: int | None,
-        offset: int | None,
-        from_time: Time | None,
-        to_time: Time | None,
-        limit: int | None,
-        include_deleted: bool,
-    ) -> Iterator[list[StoredMessage]]:
-        """As `read`, many messages at a time."""
         request = reading(topic, offset, from_time, to_time)
         request.include_deleted, request.limit = include_deleted, check_limit(limit)
         for page in self.pages(request, partition):
-            yield [message for rows in page.rows for message in messages_of(rows, StoredMessage)]
+            for rows in page.rows:
+                yield from messages_of(rows, StoredMessage)
 
     def read_arrow(
         self,
@@ -77,13 +63,8 @@ class ClientReading(ClientCalls):
 
     def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
-        for events in self.event_pages(topic, partition):
-            yield from events
-
-    def event_pages(self, topic: str, partition: int | None) -> Iterator[list[Event]]:
-        """As `events`, many at a time."""
         for page in self.pages(Read(topic, 0, form="events"), partition):
-            yield page.events
+            yield from page.events
 
     def pages(self, request: Read, partition: int | None) -> Iterator[Page]:
         """Everything that a request asks for, page by page, of one partition or of all."""
