@@ -9,7 +9,7 @@ import pytest
 
 from penstock.model.errors import DiskFull
 from penstock.model.message import Message
-from penstock.shard.metering.space import SpaceRefusals
+from penstock.shard.metering.meters import SpaceRefusals
 from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 

@@ -19,8 +19,7 @@ from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep import retention
 from penstock.shard.upkeep.retention import retain
-from penstock.shard.upkeep.settling import Settler
-from penstock.shard.upkeep.tidying import tidy
+from penstock.shard.upkeep.settling import Settler, tidy
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.folding import assert_folded
 

@@ -18,7 +18,7 @@ from penstock.model.batch import Batch, decode_payload
 from penstock.model.errors import InvalidArgument
 from penstock.model.events import Event, EventKind
 from penstock.model.message import IdRun, MessageId
-from penstock.protocol import consuming, publishing, session, undecoded
+from penstock.protocol import consuming, decoding, publishing, session
 from penstock.protocol.consuming import (
     Cancel,
     ConsumerRequest,
@@ -105,8 +105,8 @@ publishes = st.builds(
 
 def whole_call(body: bytes | memoryview) -> Call:
     """A call with its arguments, which a server decodes later than the rest."""
-    called = undecoded.decode_called(body)
-    return Call(called.operation, undecoded.decode_arguments(called.arguments))
+    called = decoding.decode_called(body)
+    return Call(called.operation, decoding.decode_arguments(called.arguments))
 
 
 BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {

@@ -22,7 +22,7 @@ from penstock.model.bounds import (
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.shapes import check_parts
 from penstock.protocol import consuming, publishing, session
-from penstock.protocol.undecoded import decode_arguments, decode_called, topic_of
+from penstock.protocol.decoding import decode_arguments, decode_called, topic_of
 
 encode = msgspec.msgpack.Encoder().encode
 DENSE = {

@@ -4,6 +4,6 @@
 | --- | --- |
 | `frames.py` | headers, and finding frames in what arrives |
 | `publishing.py`, `consuming.py`, `session.py` | bodies: batches; deliveries; handshake, reading, calls |
-| `decoding.py`, `undecoded.py` | decoding, and what is known of a body before that |
+| `decoding.py` | decoding, and what is known of a body before that |
 | `failures.py` | errors and their numbers |
 """

@@ -9,9 +9,8 @@ import msgspec
 from penstock.model.batch import Batch
 from penstock.model.bounds import MANY_NAMES_BYTES_MAX, check_size
 from penstock.model.errors import LimitExceeded
-from penstock.protocol.decoding import decoder, request_decoder
+from penstock.protocol.decoding import count_leases, decoder, request_decoder
 from penstock.protocol.failures import Failure
-from penstock.protocol.undecoded import count_leases
 
 SETTLED_MAX = 100_000
 """Messages that one request may name."""

@@ -1,16 +1,25 @@
-"""Decoders of bodies: whatever bytes come, they give what was asked for, or an error of msgspec."""
+"""Decoding bodies: whatever bytes come, they give what was asked for, or an error of msgspec.
+
+Some bodies are first decoded into parts that stay as they are: enough to know what is asked for, and to count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.model.bounds import REQUEST_BYTES_MAX, check_size
+from penstock.model.batch import check_count
+from penstock.model.bounds import LARGE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, check_size
+from penstock.model.errors import InvalidArgument
+from penstock.model.shapes import array_length
 
 Body = TypeVar("Body")
 Packed = bytes | memoryview | msgspec.Raw
+_NIL = msgspec.Raw(b"\xc0")
+_TEXT_OF_A_BYTE = 0xD9  # text, with a byte for its length
+_TOPIC_END_MAX = 5 + 2 + 255
 
 
 def decoder(kind: type[Body]) -> Callable[[Packed], Body]:
@@ -38,3 +47,80 @@ def request_decoder(kind: type[Body], bytes_max: int = REQUEST_BYTES_MAX) -> Cal
         return decode(body)
 
     return bounded
+
+
+# Parts that are not decoded yet.
+
+
+class Called(msgspec.Struct, array_like=True):
+    """A call: its arguments are not decoded before it is clear that whoever calls may call it."""
+
+    operation: str
+    arguments: msgspec.Raw = msgspec.Raw(b"\x80")
+
+
+class _Columns(msgspec.Struct, array_like=True, gc=False):
+    """A batch to publish."""
+
+    topic: msgspec.Raw
+    payload: msgspec.Raw
+    producer: msgspec.Raw = _NIL
+    sequence: msgspec.Raw = _NIL
+    priority: msgspec.Raw = _NIL
+    partition: msgspec.Raw = _NIL
+    delay_us: msgspec.Raw = _NIL
+    deliver_at_us: msgspec.Raw = _NIL
+    expires_in_us: msgspec.Raw = _NIL
+    dedupe_ids: msgspec.Raw = _NIL
+
+
+class _Staged(msgspec.Struct, array_like=True, gc=False):
+    """A batch to stage."""
+
+    stage: msgspec.Raw
+    writer: msgspec.Raw
+    number: msgspec.Raw
+    batch: msgspec.Raw
+
+
+class _Settled(msgspec.Struct, array_like=True, gc=False):
+    """Leases with which something is to be done."""
+
+    consumer: msgspec.Raw
+    held: msgspec.Raw
+
+
+decode_called = request_decoder(Called, LARGE_REQUEST_BYTES_MAX)
+decode_arguments = decoder(dict[str, Any])
+_decode_columns = decoder(_Columns)
+_decode_staged = decoder(_Staged)
+_decode_settled = decoder(_Settled)
+
+
+def count_columns(publish: bytes | memoryview | msgspec.Raw) -> None:
+    """Raise LimitExceeded where a column of a batch has more elements than a batch may have messages."""
+    columns = _decode_columns(publish)
+    for name in columns.__struct_fields__:
+        check_count(array_length(memoryview(getattr(columns, name))) or 0)
+
+
+def count_staged_columns(stage: bytes | memoryview) -> None:
+    """As `count_columns`, of a batch to stage."""
+    count_columns(_decode_staged(stage).batch)
+
+
+def count_leases(settle: bytes | memoryview) -> int:
+    """How many leases a request names."""
+    return array_length(memoryview(_decode_settled(settle).held)) or 0
+
+
+def topic_of(publish: bytes | memoryview) -> str:
+    """The topic of a batch to publish, found without reading the rest of it."""
+    start = bytes(publish[:_TOPIC_END_MAX])
+    place = {0xDC: 3, 0xDD: 5}.get(start[0], 1)
+    first, length = start[place], start[place] - 0xA0
+    if first == _TEXT_OF_A_BYTE:
+        place, length = place + 1, start[place + 1]
+    elif not 0 <= length < 32:
+        raise InvalidArgument("the first element of a request to publish is the name of a topic")
+    return start[place + 1 : place + 1 + length].decode(errors="replace")

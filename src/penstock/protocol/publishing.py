@@ -15,9 +15,8 @@ from penstock.model.intake import Intake, Single, check_columns, check_message, 
 from penstock.model.message import IdRun, Message, MessageIds
 from penstock.model.names import NORMAL
 from penstock.model.units import TIME_US_MAX
-from penstock.protocol.decoding import decoder
+from penstock.protocol.decoding import count_columns, count_staged_columns, decoder
 from penstock.protocol.frames import REPLY, VERSION, Command
-from penstock.protocol.undecoded import count_columns, count_staged_columns
 
 Micros = int | list[int | None] | None
 """One number of microseconds for all messages, one for each, or none."""

@@ -6,7 +6,7 @@ from penstock.journal.files import JournalFiles
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, Overloaded
 from penstock.model.units import format_size
-from penstock.shard.metering.space import SpaceRefusals
+from penstock.shard.metering.meters import SpaceRefusals
 from penstock.storage import Storage
 
 _LOOK_AGAIN_BYTES = 1 << 20

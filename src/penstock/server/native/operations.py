@@ -14,9 +14,9 @@ from penstock.model.bounds import UNCOUNTED_BYTES, check_size
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.shapes import check_parts
 from penstock.model.units import format_size
+from penstock.protocol.decoding import decode_arguments, decode_called
 from penstock.protocol.frames import Command
 from penstock.protocol.session import decode_read, encode
-from penstock.protocol.undecoded import decode_arguments, decode_called
 from penstock.server.access.principal import Principal
 from penstock.server.native.pages import read_page
 from penstock.server.operations import find_operation, is_brief

@@ -12,6 +12,7 @@ from penstock.model.intake import Intake
 from penstock.model.names import TOPIC_NAME, check_group_name
 from penstock.model.producers import name_of_producer
 from penstock.model.units import format_size
+from penstock.protocol.decoding import topic_of
 from penstock.protocol.frames import REPLY, VERSION, Command, ProtocolError, frame
 from penstock.protocol.publishing import (
     Publish,
@@ -26,7 +27,6 @@ from penstock.protocol.publishing import (
     single_of,
 )
 from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
-from penstock.protocol.undecoded import topic_of
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
 

@@ -22,7 +22,6 @@ from penstock.model.errors import DiskFull, PenstockError
 from penstock.model.events import Event, EventKind
 from penstock.shard.metering.ages import published
 from penstock.shard.metering.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
-from penstock.shard.metering.space import SpaceRefusals
 from penstock.shard.metering.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ COUNTED = ("delivered", "redelivered", "acked", "failed", "expired", "released",
 DELIVERED, REDELIVERED, ACKED, FAILED, EXPIRED, RELEASED, DEAD, LAPSED, REDRIVEN = range(len(COUNTED))
 _PLACES = {EventKind(name): place for place, name in enumerate(COUNTED) if name != "redelivered"}
 _NAMED_MAX = 200
+_TELL_AGAIN_S = 10.0
+_RECENT_S = 10.0
 _log = logging.getLogger("penstock")
 
 
@@ -70,6 +71,28 @@ class TopicMeter:
         self.published_bytes = 0
         self.groups: dict[str, GroupMeter] = {}  # by the names of groups; many may have the same meter
         self.others = GroupMeter(OTHER)
+
+
+class SpaceRefusals:
+    """What was refused because the disk is full; noted by whoever refuses it, from any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_s = self._told_s = float("-inf")
+        self._untold = 0
+
+    def note(self, error: DiskFull) -> DiskFull:
+        """Note a refusal; the error, to be raised."""
+        self._last_s = now_s = self._clock.monotonic_s()
+        self._untold += 1
+        if now_s - self._told_s >= _TELL_AGAIN_S:
+            refusals, self._untold, self._told_s = self._untold, 0, now_s
+            _log.warning("refused for lack of space: %s", error, extra={"refusals": refusals})
+        return error
+
+    def recent(self) -> bool:
+        """Whether something was refused within the last seconds."""
+        return self._clock.monotonic_s() - self._last_s < _RECENT_S
 
 
 class Meters(CommitObserver):

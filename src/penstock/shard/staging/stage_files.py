@@ -31,7 +31,7 @@ import msgspec
 
 from penstock.journal.layout import body_crc
 from penstock.model.batch import decode_payload, decode_tags
-from penstock.model.errors import CorruptData, StorageFailed
+from penstock.model.errors import CorruptData, StageNotFound, StorageFailed
 from penstock.model.intake import Intake
 from penstock.model.names import check_stage_name
 from penstock.model.stored import STAGES
@@ -91,6 +91,29 @@ def encode_seal(messages: int, end: int) -> list[bytes]:
 def _record(head: bytes, payload: bytes) -> list[bytes]:
     lengths = _LENGTHS.pack(len(head), len(payload))
     return [lengths + body_crc((lengths, head, payload)).to_bytes(4, "little"), head, payload]
+
+
+class Stage:
+    """What is known of one stage."""
+
+    __slots__ = ("claimed", "end", "file", "lost", "messages", "name", "sealed", "sealing", "touched_s", "writers")
+
+    def __init__(self, name: str, file: str, touched_s: float) -> None:
+        self.name = name
+        self.file = file
+        self.touched_s = touched_s
+        self.end = FIRST
+        self.messages = 0
+        self.sealing = False
+        self.sealed = False
+        self.claimed = False  # it is being published
+        self.lost = ""  # why nothing can be done with it but to drop it
+        self.writers: dict[str, int] = {}  # how many requests of each were done
+
+    def check_kept(self) -> None:
+        """Raise if what was staged is not there any more."""
+        if self.lost:
+            raise StageNotFound(f"the stage {self.name!r} is lost: {self.lost}; drop it, and stage under another name")
 
 
 class SealedFile:

@@ -30,12 +30,12 @@ from penstock.model.names import STAGE_NAME, check_stage_name
 from penstock.model.stored import STAGES
 from penstock.shard.core import Core
 from penstock.shard.publishing import Publishing
-from penstock.shard.staging.stage import Stage
 from penstock.shard.staging.stage_files import (
     HEADER,
     OPEN,
     SEALED,
     SealedFile,
+    Stage,
     encode_record,
     encode_seal,
     name_of,

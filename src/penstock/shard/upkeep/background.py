@@ -12,8 +12,7 @@ from penstock.shard.operations.burying import bury
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.segment_process import SegmentProcess
-from penstock.shard.upkeep.settling import Settler
-from penstock.shard.upkeep.tidying import tidy
+from penstock.shard.upkeep.settling import Settler, tidy
 
 _log = logging.getLogger("penstock")
 _HOUSEKEEPING_S = 5.0

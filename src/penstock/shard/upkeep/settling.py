@@ -259,3 +259,40 @@ class Settler:
     def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
         """Whether little enough of it is needed; one that was sealed early counts as if it were full."""
         return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._shard.config.journal_file_bytes)
+
+
+# After a crash.
+
+
+def tidy(shard: Shard) -> int:
+    """Remove every file below `topics/` that is no segment of a topic; how many there were.
+
+    Settling wrote them before a crash, and no checkpoint ever named them. What they hold is in the journal and is
+    settled again; until then, other readers of the directory would see it twice.
+    """
+    removed = 0
+    with shard.upkeep_lock:
+        if shard.closed:
+            raise BrokerClosed("the broker is closed")
+        for topic in shard.storage.list("topics"):
+            known = _segment_names(shard, topic)
+            for table in ("messages", "events"):
+                for partition in shard.storage.list(f"topics/{topic}/{table}"):
+                    directory = f"topics/{topic}/{table}/{partition}"
+                    for name in shard.storage.list(directory):
+                        if f"{directory}/{name}" not in known:
+                            shard.storage.remove(f"{directory}/{name}")
+                            removed += 1
+        shard.untidy = False
+    return removed
+
+
+def _segment_names(shard: Shard, name: str) -> set[str]:
+    with shard.lock:
+        topic = shard.catalog.by_name.get(name)
+        return {
+            segment_name(name, log.table, log.partition, segment.base)
+            for log in (topic.logs() if topic is not None else ())
+            for segment in log.segments
+            if not segment.archived
+        }
