@@ -50,9 +50,9 @@ class Journal(JournalFiles, Generic[B]):
         self._directory = JournalDirectory(storage, broker, config.journal_file_bytes)
         self.gathering: Gathering[B] = Gathering(lock)
         self._writing: Gathering[B] | None = None
-        self._next_sequence = next_sequence
-        self._current = current
-        self._frozen: StorageFailed | None = None
+        self.next_sequence = next_sequence  # of the next file
+        self.current = current  # the file being written
+        self.frozen: StorageFailed | None = None  # why nothing can be written any more
         self.commits = 0
         self.observer = CommitObserver()
         self.wake_flusher: Callable[[], None] = lambda: None
@@ -78,8 +78,8 @@ class Journal(JournalFiles, Generic[B]):
 
     def check_alive(self) -> None:
         """Raise if nothing can be written any more."""
-        if self._frozen is not None:
-            raise StorageFailed(*self._frozen.args)
+        if self.frozen is not None:
+            raise StorageFailed(*self.frozen.args)
 
     def gather(self, block: B, size_bytes: int) -> Commit:
         """Add a block to the next group."""
@@ -114,7 +114,8 @@ class Journal(JournalFiles, Generic[B]):
         if not commit.done:
             if self._disk_lock.acquire(blocking=False):
                 try:
-                    self._commit_through(commit)
+                    while not commit.done:
+                        self._commit_gathered()
                 finally:
                     self._disk_lock.release()
             else:
@@ -134,8 +135,8 @@ class Journal(JournalFiles, Generic[B]):
     def sync(self) -> None:
         """Sync what was written without one (`sync="interval"` and `"never"`)."""
         with self._disk_lock:
-            file = self._current
-            if file is not None and self._frozen is None and file.synced_end < file.end:
+            file = self.current
+            if file is not None and self.frozen is None and file.synced_end < file.end:
                 try:
                     self._sync(file)
                 except OSError as error:
@@ -144,8 +145,8 @@ class Journal(JournalFiles, Generic[B]):
     def seal(self) -> None:
         """End the current file, if anything is in it: what it holds can then be settled."""
         with self._disk_lock:
-            file = self._current
-            if file is None or file.end <= FILE_HEADER_BYTES or self._frozen is not None:
+            file = self.current
+            if file is None or file.end <= FILE_HEADER_BYTES or self.frozen is not None:
                 return
             try:
                 self._sync(file)
@@ -153,7 +154,7 @@ class Journal(JournalFiles, Generic[B]):
                 self._freeze(error)
                 return
             with self._lock:
-                self._current = None
+                self.current = None
 
     def remove(self, file: JournalFile) -> None:
         """Remove a sealed file that nothing needs any more."""
@@ -166,34 +167,19 @@ class Journal(JournalFiles, Generic[B]):
     def sealed_files(self) -> list[JournalFile]:
         """All files but the one being written, oldest first."""
         assert self._lock.held
-        return [file for file in self.files.values() if file is not self._current]
-
-    @property
-    def current(self) -> JournalFile | None:
-        """The file being written."""
-        return self._current
+        return [file for file in self.files.values() if file is not self.current]
 
     def position(self) -> tuple[int, int, int]:
         """Up to where the journal is written: (sequence, end, synced end)."""
-        if self._current is not None:
-            return self._current.sequence, self._current.end, self._current.synced_end
-        return self._next_sequence, 0, 0
-
-    @property
-    def next_sequence(self) -> int:
-        """The sequence that the next file gets."""
-        return self._next_sequence
-
-    @property
-    def frozen(self) -> StorageFailed | None:
-        """Why nothing can be written any more, if so."""
-        return self._frozen
+        if self.current is not None:
+            return self.current.sequence, self.current.end, self.current.synced_end
+        return self.next_sequence, 0, 0
 
     def disown(self) -> None:
         """This is a forked process: the files belong to the parent, and nothing is ever written here."""
         self._disk_lock = threading.Lock()
         self.gathering, self._writing = Gathering(self._lock), None
-        self._frozen = StorageFailed("this is a forked process: the broker belongs to its parent")
+        self.frozen = StorageFailed("this is a forked process: the broker belongs to its parent")
 
     def close(self) -> None:
         """Close the files."""
@@ -202,10 +188,6 @@ class Journal(JournalFiles, Generic[B]):
                 file.handle.close()
 
     # With the disk lock held.
-
-    def _commit_through(self, commit: Commit) -> None:
-        while not commit.done:
-            self._commit_gathered()
 
     def _commit_gathered(self) -> None:
         with self._lock:
@@ -252,8 +234,8 @@ class Journal(JournalFiles, Generic[B]):
         self.on_committed()
 
     def _write(self, group: Gathering[B], encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
-        if self._frozen is not None:
-            raise StorageFailed(*self._frozen.args)
+        if self.frozen is not None:
+            raise StorageFailed(*self.frozen.args)
         entries = [
             BlockEntry(
                 block.kind,
@@ -270,7 +252,7 @@ class Journal(JournalFiles, Generic[B]):
         ]
         self._seal_if_full(group.size_bytes)
         try:
-            file = self._current or self._begin_file()
+            file = self.current or self._begin_file()
             head = encode_group(file.mark, file.end, file.synced_end, entries)
             end = file.handle.write(file.end, [head, *itertools.chain.from_iterable(encoded)])
             file.reserve(end)
@@ -286,28 +268,28 @@ class Journal(JournalFiles, Generic[B]):
 
     def _cut_unfinished(self) -> None:
         """Cut off what was written of a group: a refused message must not be found by the next recovery."""
-        if self._current is not None:
-            self._current.handle.truncate(self._current.end)
-            self._current.handle.sync()
-            self._current.reserved_end = self._current.end
+        if self.current is not None:
+            self.current.handle.truncate(self.current.end)
+            self.current.handle.sync()
+            self.current.reserved_end = self.current.end
 
     def _seal_if_full(self, size_bytes: int) -> None:
-        file = self._current
+        file = self.current
         if file is None or file.end <= FILE_HEADER_BYTES:
             return
         if file.end + size_bytes > self._config.journal_file_bytes:
             self._sync(file)
             with self._lock:
-                self._current = None
+                self.current = None
             self.on_sealed()
 
     def _begin_file(self) -> JournalFile:
         previous = self.files[max(self.files)] if self.files else None
-        file = self._directory.create(self._next_sequence, previous)
+        file = self._directory.create(self.next_sequence, previous)
         with self._lock:
-            self._next_sequence += 1
+            self.next_sequence += 1
             self.files[file.sequence] = file
-            self._current = file
+            self.current = file
         return file
 
     def _sync(self, file: JournalFile) -> None:
@@ -332,9 +314,9 @@ class Journal(JournalFiles, Generic[B]):
             failed.commit.finish(error, synced=False)
 
     def _freeze(self, error: BaseException) -> StorageFailed:
-        if self._frozen is None:
-            self._frozen = StorageFailed(
+        if self.frozen is None:
+            self.frozen = StorageFailed(
                 f"the disk failed ({error}): writes are frozen until the broker is opened again; "
                 "what was being published may or may not be there then"
             )
-        return self._frozen
+        return self.frozen

@@ -41,7 +41,7 @@ def wrong(server: HttpRunning, path: str = "/readyz") -> list[str]:
 def test_a_frozen_journal_is_not_ready_and_alive(tmp_path: Path, path: str) -> None:
     secret = "the secret place of the data"
     with HttpRunning(tmp_path) as server:
-        with patch.object(server.broker.shard.journal, "_frozen", StorageFailed(secret)):
+        with patch.object(server.broker.shard.journal, "frozen", StorageFailed(secret)):
             assert wrong(server, path) == ["journal"]
             assert secret not in server.ask("GET", path).body.decode()
             assert server.get("/livez") == {"status": "ok"}
