@@ -1,21 +1,28 @@
-"""The baseline: a round trip over loopback to a process that does nothing but write and sync what it gets."""
+"""The baseline: a round trip over loopback to a process that does nothing but write and sync what it gets.
+
+The process is `python -m penstock.bench.bare DIR`. It takes requests of a fixed length, writes and syncs each, and
+replies with a fixed number of bytes: what no durable server can do without.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Self
 
-from penstock.bench.bare_child import LENGTHS, receive
 from penstock.bench.histogram import Histogram
 from penstock.model.errors import PenstockError
 
 WHAT = "bare: a loopback round trip of the same bytes, written and synced"
 _TIMEOUT_S = 30.0
+_LENGTHS = struct.Struct(">II")  # the first bytes of a connection: how long requests and replies are
+_FIRST_BYTES = 4096
 
 
 class Bare:
@@ -30,7 +37,7 @@ class Bare:
         """Round trips with requests and replies of these lengths."""
         if self._child is None:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "penstock.bench.bare_child", str(self._directory)],
+                [sys.executable, "-m", "penstock.bench.bare", str(self._directory)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -59,7 +66,7 @@ class Trips:
         self._reply = memoryview(bytearray(reply_bytes))
         self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.sendall(LENGTHS.pack(request_bytes, reply_bytes))
+        self._socket.sendall(_LENGTHS.pack(request_bytes, reply_bytes))
         self.histogram = Histogram()
         self.seconds = 0.0
 
@@ -70,7 +77,7 @@ class Trips:
         until_ns = first_ns + round(seconds * 1e9)
         while True:
             connection.sendall(request)
-            if not receive(connection, reply):
+            if not _receive(connection, reply):
                 raise PenstockError("the bare server failed: look at the disk")
             now_ns = perf_counter_ns()
             self.histogram.record(now_ns - before_ns)
@@ -87,3 +94,58 @@ class Trips:
     def close(self) -> None:
         """Let it go."""
         self._socket.close()
+
+
+# The process.
+
+
+def _serve(directory: Path) -> None:
+    """Serve one connection after the other, until standard input ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
+        number = 0
+        while True:
+            ready, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in ready:
+                return
+            connection, _ = listener.accept()
+            number += 1
+            with connection:
+                _answer(connection, directory / f"bare-{number}")
+
+
+def _answer(connection: socket.socket, path: Path) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    lengths = bytearray(_LENGTHS.size)
+    if not _receive(connection, memoryview(lengths)):
+        return
+    request_bytes, reply_bytes = _LENGTHS.unpack(lengths)
+    request, reply = memoryview(bytearray(request_bytes)), bytes(reply_bytes)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(fd, bytes(_FIRST_BYTES))
+        os.fsync(fd)
+        while _receive(connection, request):
+            written = os.write(fd, request)
+            if written != request_bytes:
+                raise OSError(f"the disk took {written} of {request_bytes} bytes")
+            os.fdatasync(fd)
+            connection.sendall(reply)
+    finally:
+        os.close(fd)
+
+
+def _receive(connection: socket.socket, room: memoryview) -> bool:
+    """Fill the room; False if the other end closed first."""
+    got = 0
+    while got < len(room):
+        count = connection.recv_into(room[got:])
+        if not count:
+            return False
+        got += count
+    return True
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))

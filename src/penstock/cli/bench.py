@@ -79,7 +79,7 @@ class Session:
 
     def show(self, figures: Sequence[Figure], output: Format, *drawn: Table) -> None:
         """The figures: as they were drawn, or each with everything about it."""
-        from penstock.bench.words import details, surroundings
+        from penstock.bench.figures import details, surroundings
 
         parts: list[Any] = list(drawn)
         if parts:
@@ -302,8 +302,8 @@ def measure_all(
         penstock bench all --quick
         penstock bench all --dir /mnt/disk -o json
     """
+    from penstock.bench.figures import summary
     from penstock.bench.standard import FULL, QUICK, STANDARD
-    from penstock.bench.words import summary
 
     effort = QUICK if quick else FULL
     measured: list[tuple[str, Figure]] = []
