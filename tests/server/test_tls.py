@@ -16,7 +16,7 @@ import pytest
 
 import penstock
 from penstock.client import AsyncClient, Client
-from penstock.client.tls import client_context
+from penstock.client.connection import client_context
 from penstock.model.errors import ConnectionLost, InvalidArgument
 from penstock.protocol.frames import VERSION, Command, frame
 from penstock.protocol.session import Hello, encode

@@ -5,7 +5,7 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 
 | file | what it does |
 | --- | --- |
-| `link.py`, `connection.py`, `tls.py` | requests, repeating and timeouts; one connection; certificates |
+| `link.py`, `connection.py` | requests, repeating and timeouts; one connection, and its certificates |
 | `publisher.py`, `outbox.py`, `stages.py` | batching and numbering; messages from threads; filling a stage |
 | `remote.py` | what a consumer does |
 | `received.py`, `leases.py` | messages and their leases; extending them, and single acks, sent together |

@@ -11,13 +11,13 @@ import ssl
 from typing import Any, Self, TypeVar
 
 from penstock.client.administration import AsyncClientAdministration
+from penstock.client.connection import client_context
 from penstock.client.link import Link, parse_address
 from penstock.client.messaging import AsyncClientMessaging
 from penstock.client.publisher import Publisher
 from penstock.client.received import Received
 from penstock.client.remote import RemoteConsumer
 from penstock.client.staging import AsyncClientStaging
-from penstock.client.tls import client_context
 from penstock.model.errors import BrokerClosed
 from penstock.model.names import check_group_name
 from penstock.model.options import duration, whole

@@ -14,8 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from penstock.client.connection import Connection
-from penstock.client.tls import TlsFailed, explain_tls
+from penstock.client.connection import Connection, TlsFailed, explain_tls
 from penstock.model.bounds import shown
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import (

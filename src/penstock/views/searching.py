@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.delivery.offsets import Offsets
 from penstock.log.partition_log import Log, first_offset
 from penstock.model.bounds import shown
 from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
@@ -114,6 +115,30 @@ def find_message(shard: Shard, identity: MessageId) -> StoredMessage:
     if found is None:
         raise MessageNotFound(f"there is no message {identity}")
     return found
+
+
+class FoundLog(NamedTuple):
+    """A log as it is now."""
+
+    log: Log | None
+    """None where nothing has ever happened to the messages of a partition."""
+    first: int
+    end: int
+    withdrawn: Offsets
+    """What was cancelled, purged or redriven: a replay leaves it out."""
+
+
+def find_log(shard: Shard, topic_name: str, partition: int, *, events: bool, replay: bool) -> FoundLog:
+    """The messages of a partition, or its events; for a `replay` with what it leaves out."""
+    with shard.lock:
+        if shard.closed:
+            raise BrokerClosed("the broker is closed")
+        found = shard.topic(topic_name).partition(partition)
+        withdrawn = Offsets(found.state.withdrawn) if replay and found.state is not None else Offsets()
+        log = found.events if events else found.messages
+        if log is None:
+            return FoundLog(None, 0, 0, withdrawn)
+        return FoundLog(log, first_offset(log), log.committed_end, withdrawn)
 
 
 def _logs(shard: Shard, topic: str, partition: int | None) -> list[Log]:

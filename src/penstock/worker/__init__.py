@@ -17,8 +17,8 @@ A handler that returns has done the message; one that raises has failed it.
 | file | what it does |
 | --- | --- |
 | `worker.py`, `subscription.py`, `verdict.py` | what a program declares; what a handler may raise |
-| `session.py`, `leases.py` | a consumer and what it holds; keeping leases and finishing them |
-| `running.py`, `threads.py` | subscriptions at work, and how they end; threads of plain handlers |
+| `running.py` | subscriptions at work, and how they end |
+| `session.py`, `leases.py` | a consumer, what it holds, and its threads; keeping leases and finishing them |
 | `signals.py`, `reload.py` | Ctrl-C and SIGTERM; restarting when a file changes |
 | `surface.py` | what a worker needs of a broker or a client |
 """

@@ -8,10 +8,9 @@ import logging
 from collections.abc import Sequence
 from time import monotonic
 
-from penstock.worker.session import Session, Slots
+from penstock.worker.session import Session, Slots, Threads
 from penstock.worker.subscription import Subscription
 from penstock.worker.surface import Broker
-from penstock.worker.threads import Threads
 from penstock.worker.verdict import reason_of
 
 logger = logging.getLogger("penstock.worker")

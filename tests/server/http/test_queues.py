@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from penstock.server.access.tokens import TokenFile
-from penstock.views import queues as module
+from penstock.views import info as module
 from tests.server.http.harness import HttpRunning, Reply
 
 

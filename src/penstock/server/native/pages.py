@@ -18,7 +18,7 @@ from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader, as_rescheduled
-from penstock.views.logs import FoundLog, find_log
+from penstock.views.searching import FoundLog, find_log
 
 if TYPE_CHECKING:
     import pyarrow as pa

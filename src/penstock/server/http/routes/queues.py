@@ -21,7 +21,7 @@ from penstock.server.http.bodies import Encoding, as_text
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import answers, errors, raw_body
 from penstock.shard.shard import Shard
-from penstock.views.queues import list_queue, queue_length
+from penstock.views.info import list_queue, queue_length
 
 GROUP = "queue"
 _RAW = "application/octet-stream"
