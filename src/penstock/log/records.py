@@ -30,7 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Record:
-    """One record: what its entry in the group says."""
+    """One record, to be written or as it was read: what its entry in the group says."""
 
     __slots__ = ("base", "content", "count", "flags", "kind", "partition", "timestamp_us", "topic")
 
@@ -45,10 +45,6 @@ class Record:
         self.timestamp_us = timestamp_us
         self.flags = flags
         self.content = _NO_CONTENT
-
-    def encode(self) -> list[bytes]:
-        """The body, once no more is added to it; of one that was read, nothing is written again."""
-        raise NotImplementedError
 
 
 class Messages(Record):
@@ -214,6 +210,10 @@ class StagedStep(Record):
 
     def encode(self) -> list[bytes]:
         return [_encode(self.step)]
+
+
+NewRecord = BatchOfMessages | SingleMessages | Events | Carried | TopicChange | StagedStep
+"""A record to be written."""
 
 
 # Reading.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.journal import Commit, Journal
 from penstock.log.folding import Folding
-from penstock.log.records import Events, Record
+from penstock.log.records import Events, NewRecord
 from penstock.log.reservations import reserve_event, reserve_event_log
 from penstock.log.topics import Topic
 from penstock.model.clock import ShardClock
@@ -36,13 +36,18 @@ class Core:
         self.state = found.state
         self.catalog = found.state.catalog
         self.folding = Folding(found.state, self.lock)
-        self.journal: Journal[Record] = Journal(
+        self.journal: Journal[NewRecord] = Journal(
             storage, config, found.broker, self.lock, self.folding, found.files, found.current, found.next_sequence
         )
         self.journal.observer = meters
         meters.listen_to(self.folding)
         self.guard = DiskGuard(storage, config, self.journal, meters.space)
         self.closed = False
+
+    def check_not_closed(self) -> None:
+        """Raise if the shard is closed."""
+        if self.closed:
+            raise BrokerClosed("the broker is closed")
 
     def check_open(self) -> None:
         """Raise if the shard is closed, or nothing can be written any more."""

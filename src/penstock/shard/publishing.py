@@ -7,7 +7,7 @@ from zlib import crc32
 
 from penstock.journal import Commit
 from penstock.log.producers import ProducerHistories
-from penstock.log.records import Record, SingleMessages
+from penstock.log.records import SingleMessages, StagedStep
 from penstock.log.reservations import reserve_batch, reserve_single, reserve_singles
 from penstock.log.topics import Topic
 from penstock.model.batch import Batch, Origin
@@ -149,7 +149,7 @@ class Publishing:
             return self._append(topic, intake.batch, intake.size_bytes, 0, now_us)
         return self._append_routed(topic, intake, topic.next_partition(), now_us)
 
-    def publish_together(self, parts: Sequence[tuple[str, Intake]], note: Record, now_us: int) -> Commit:
+    def publish_together(self, parts: Sequence[tuple[str, Intake]], note: StagedStep, now_us: int) -> Commit:
         """Publish batches, and a note of it, in one commit; where one of them is refused, nothing was done."""
         batches = [(topic_name, _with_overhead(intake)) for topic_name, intake in parts if intake.batch.values]
         with self._lock:

@@ -75,6 +75,7 @@ class Shard:
         self.create_topic, self.delete_topic = topics.create, topics.delete
         self.configure_topic = topics.configure
         self.topic, self.log_events = self.core.topic, self.core.log_events
+        self.check_not_closed = self.core.check_not_closed
         self.checkpoint, self.flush = self.checkpoints.write, self.journal.flush
         self.partition_count = topics.partition_count
 

@@ -9,7 +9,7 @@ from penstock.journal import Commit
 from penstock.log.reservations import reserve_deletion, reserve_options, reserve_topic
 from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
-from penstock.model.errors import BrokerClosed, LimitExceeded, TopicExists, TopicNotFound
+from penstock.model.errors import LimitExceeded, TopicExists, TopicNotFound
 from penstock.model.names import DEAD_LETTERS
 from penstock.model.schedules import SCHEDULES, check_open_topic
 from penstock.shard.core import Core
@@ -62,8 +62,7 @@ class Topics:
     def _check_changeable(self, name: str) -> Topic:
         """A topic that clients may change, also on a disk that is nearly full: shorter retention is the way out."""
         check_open_topic(name)
-        if self._core.closed:
-            raise BrokerClosed("the broker is closed")
+        self._core.check_not_closed()
         self._core.journal.check_writable(0)
         topic = self._core.topic(name)
         if topic.deleting:
@@ -119,8 +118,7 @@ class Topics:
     def to_use(self, name: str) -> tuple[Topic, Commit | None]:
         """The topic, made if it is new, and what to wait for before it can be used."""
         assert self._core.lock.held
-        if self._core.closed:
-            raise BrokerClosed("the broker is closed")
+        self._core.check_not_closed()
         topic = self._core.catalog.by_name.get(name)
         if topic is None or topic.deleting:
             topic = self.to_publish(name, (), self._core.clock.wall_us())

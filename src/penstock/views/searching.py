@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.delivery.offsets import Offsets
 from penstock.log.partition_log import Log, first_offset
 from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, InvalidArgument, MessageNotFound
+from penstock.model.errors import InvalidArgument, MessageNotFound
 from penstock.model.message import MessageId, StoredMessage
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.shard.reading.log_reader import LogReader, as_rescheduled, to_messages
@@ -131,8 +131,7 @@ class FoundLog(NamedTuple):
 def find_log(shard: Shard, topic_name: str, partition: int, *, events: bool, replay: bool) -> FoundLog:
     """The messages of a partition, or its events; for a `replay` with what it leaves out."""
     with shard.lock:
-        if shard.closed:
-            raise BrokerClosed("the broker is closed")
+        shard.check_not_closed()
         found = shard.topic(topic_name).partition(partition)
         withdrawn = Offsets(found.state.withdrawn) if replay and found.state is not None else Offsets()
         log = found.events if events else found.messages
@@ -142,8 +141,7 @@ def find_log(shard: Shard, topic_name: str, partition: int, *, events: bool, rep
 
 
 def _logs(shard: Shard, topic: str, partition: int | None) -> list[Log]:
-    if shard.closed:
-        raise BrokerClosed("the broker is closed")
+    shard.check_not_closed()
     found = shard.topic(topic)
     chosen = found.partitions if partition is None else [found.partition(partition)]
     return [part.messages for part in chosen]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Partition
 from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, InvalidArgument
+from penstock.model.errors import InvalidArgument
 from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId
 from penstock.segments.window import Window
@@ -197,8 +197,7 @@ class _Head:
 def _heads(shard: Shard, query: TraceQuery, sees: Callable[[str], bool], before: Mark | None) -> list[_Head]:
     """All partitions that may have messages of the query, some at a time."""
     with shard.lock:
-        if shard.closed:
-            raise BrokerClosed("the broker is closed")
+        shard.check_not_closed()
         if query.topic is not None:
             topic = shard.topic(query.topic)
             partitions = topic.partitions if query.partition is None else [topic.partition(query.partition)]

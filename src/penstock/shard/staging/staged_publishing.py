@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from penstock.log.fold import stages_removed
 from penstock.log.records import StagedRecord, StagedStep
 from penstock.model.batch import Batch
-from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError
+from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.intake import Intake, check_producer, set_producer_name
 from penstock.model.producers import name_of_producer
 from penstock.shard.core import Core
@@ -128,8 +128,7 @@ class StagedPublishing:
         for file in files:
             with SealedFile(self._core.storage, file) as sealed:
                 for position, _ in sealed.lengths():
-                    if self._core.closed:
-                        raise BrokerClosed("the broker is closed")
+                    self._core.check_not_closed()
                     sealed.check(position)
 
     def _size_bytes(self, files: tuple[str, ...]) -> int:

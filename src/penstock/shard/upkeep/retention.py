@@ -15,7 +15,7 @@ from penstock.log.fold import let_go
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.reservations import reserve_removal
 from penstock.log.topics import Topic
-from penstock.model.errors import BrokerClosed, TopicNotFound
+from penstock.model.errors import TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.schedules import check_open_topic
 from penstock.model.stored import SegmentInfo, archived_name, segment_name
@@ -35,8 +35,7 @@ _REFUSED = "not everything could be let go; try again later"
 def retain(shard: Shard) -> int:
     """Let go of every segment that its topic no longer keeps; how many went."""
     with shard.upkeep_lock, told_as_refusals(_REFUSED):
-        if shard.closed:
-            raise BrokerClosed("the broker is closed")
+        shard.check_not_closed()
         with shard.lock:
             topics = list(shard.catalog.by_id.values())
         gone = sum(_retain_topic(shard, topic) for topic in topics)
@@ -78,8 +77,7 @@ def trim(shard: Shard, name: str, before: Mapping[int, int], events: Mapping[int
     of events before the numbers in `events` go too, if all messages that they speak of are gone.
     """
     with shard.upkeep_lock, told_as_refusals(_REFUSED):
-        if shard.closed:
-            raise BrokerClosed("the broker is closed")
+        shard.check_not_closed()
         with shard.lock:
             topic = shard.topic(check_open_topic(name))
             ends, event_ends = (_ends(topic, given) for given in (before, {} if events is None else events))

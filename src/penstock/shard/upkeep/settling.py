@@ -26,7 +26,7 @@ from penstock.log.fold import settle
 from penstock.log.partition_log import BlockRef, Log
 from penstock.log.records import Carried
 from penstock.log.usage import FileUsage
-from penstock.model.errors import BrokerClosed, CorruptData
+from penstock.model.errors import CorruptData
 from penstock.model.stored import SegmentInfo, segment_name
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.shard.upkeep.segmenting import SegmentOrder, stage_segment
@@ -57,8 +57,7 @@ class Settler:
         """One pass over the sealed files; with `everything`, also over what is not sealed yet."""
         shard = self._shard
         with shard.upkeep_lock, told_as_refusals("what is not settled stays in the journal; settle again later"):
-            if shard.closed:
-                raise BrokerClosed("the broker is closed")
+            shard.check_not_closed()
             shard.journal.flush()
             if (everything and self._wanted_logs()) or self._is_old():
                 shard.journal.seal()
@@ -272,8 +271,7 @@ def tidy(shard: Shard) -> int:
     """
     removed = 0
     with shard.upkeep_lock:
-        if shard.closed:
-            raise BrokerClosed("the broker is closed")
+        shard.check_not_closed()
         for topic in shard.storage.list("topics"):
             known = _segment_names(shard, topic)
             for table in ("messages", "events"):
