@@ -66,14 +66,17 @@ async def latency(target: Target, plan: Schedule) -> Figure:
         async with await client.consumer(topic, GROUP, max_in_flight=_IN_FLIGHT_MAX) as consumer:
             wait_s = WAIT_S + 2 * plan.batch / plan.rate
             start_ns = perf_counter_ns()
-            receiving = asyncio.ensure_future(_receive(consumer, expected, wait_s))
+            to_ack: asyncio.Queue[list[AsyncReceived]] = asyncio.Queue()
+            receiving = asyncio.ensure_future(_receive(consumer, expected, wait_s, to_ack))
+            acking = asyncio.ensure_future(_ack(consumer, expected, to_ack))
             sending = asyncio.ensure_future(sender.run(Extent(plan.requests), plan.rate / plan.batch))
+            working = (receiving, acking, sending)
             try:
-                _, (received, histogram) = await asyncio.gather(sending, receiving)
+                histogram, received, _ = await asyncio.gather(*working)
             finally:
-                for task in (sending, receiving):
+                for task in working:
                     task.cancel()
-                await asyncio.gather(sending, receiving, return_exceptions=True)
+                await asyncio.gather(*working, return_exceptions=True)
             seconds = (perf_counter_ns() - start_ns) / 1e9
         published = await check_published(client, before, expected)
         verified = await check_acked(client, [topic], received, expected)
@@ -93,55 +96,31 @@ async def latency(target: Target, plan: Schedule) -> Figure:
     )
 
 
-async def _receive(consumer: AsyncClientConsumer, expected: int, wait_s: float) -> tuple[int, Histogram]:
-    """Receive and ack until all have come: how many came, and how late they were."""
+async def _receive(
+    consumer: AsyncClientConsumer, expected: int, wait_s: float, to_ack: asyncio.Queue[list[AsyncReceived]]
+) -> Histogram:
+    """Receive until all have come: how late they were."""
     histogram = Histogram()
-    acks = _Acks(consumer)
     received = 0
-    try:
-        while received < expected:
-            messages = await consumer.receive(_RECEIVED_MAX, wait=wait_s)
-            now_ns = perf_counter_ns()
-            if not messages:
-                raise Mismatch(f"{received:,} messages came of {expected:,}, and then none for {wait_s:g} s")
-            for stamp, count in Counter([message.value[:STAMP_BYTES] for message in messages]).items():
-                histogram.record(now_ns - stamp_of(stamp), count)
-            received += len(messages)
-            acks.add(messages)
-        await acks.done()
-    finally:
-        await acks.stop()
-    return received, histogram
+    while received < expected:
+        messages = await consumer.receive(_RECEIVED_MAX, wait=wait_s)
+        now_ns = perf_counter_ns()
+        if not messages:
+            raise Mismatch(f"{received:,} messages came of {expected:,}, and then none for {wait_s:g} s")
+        for stamp, count in Counter([message.value[:STAMP_BYTES] for message in messages]).items():
+            histogram.record(now_ns - stamp_of(stamp), count)
+        received += len(messages)
+        to_ack.put_nowait(messages)
+    return histogram
 
 
-class _Acks:
-    """Acks what was received; what comes while an ack is under way goes with the next one."""
-
-    def __init__(self, consumer: AsyncClientConsumer) -> None:
-        self._consumer = consumer
-        self._waiting: list[AsyncReceived] = []
-        self._task: asyncio.Task[None] | None = None
-
-    def add(self, messages: list[AsyncReceived]) -> None:
-        """Ack these soon; an ack that failed before is raised here."""
-        self._waiting += messages
-        if self._task is None or self._task.done():
-            if self._task is not None:
-                self._task.result()
-            self._task = asyncio.ensure_future(self._run())
-
-    async def _run(self) -> None:
-        while self._waiting:
-            messages, self._waiting = self._waiting, []
-            await self._consumer.ack(messages)
-
-    async def done(self) -> None:
-        """Wait until everything is acked."""
-        if self._task is not None:
-            await self._task
-
-    async def stop(self) -> None:
-        """Ack no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+async def _ack(consumer: AsyncClientConsumer, expected: int, to_ack: asyncio.Queue[list[AsyncReceived]]) -> int:
+    """Ack what was received, and how much; what comes while an ack is under way goes with the next one."""
+    acked = 0
+    while acked < expected:
+        messages = await to_ack.get()
+        while not to_ack.empty():
+            messages += to_ack.get_nowait()
+        await consumer.ack(messages)
+        acked += len(messages)
+    return acked

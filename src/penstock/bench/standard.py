@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from penstock.bench.consuming import Consuming, consume
 from penstock.bench.figures import Figure
@@ -34,11 +34,8 @@ class Standard:
 
     name: str
     what: str
-    run: Callable[[Target, Effort], Coroutine[Any, Any, Figure]]
-
-    def measure(self, effort: Effort) -> Measure[Figure]:
-        """The figure, with so much effort."""
-        return lambda target: self.run(target, effort)
+    measure: Callable[[Effort], Measure[Figure]]
+    """The figure, with so much effort."""
 
 
 def warm(measure: Measure[Result]) -> Measure[Result]:
@@ -64,19 +61,19 @@ async def _warm_up(target: Target) -> None:
 
 
 def _publishing(name: str, what: str, batch: int, connections: int, window: int) -> Standard:
-    def run(target: Target, effort: Effort) -> Coroutine[Any, Any, Figure]:
+    def measure(effort: Effort) -> Measure[Figure]:
         plan = Publishing(batch=batch, connections=connections, window=window, seconds=effort.seconds)
-        return publish(target, plan)
+        return partial(publish, plan=plan)
 
-    return Standard(name, what, run)
-
-
-def _consume(target: Target, effort: Effort) -> Coroutine[Any, Any, Figure]:
-    return consume(target, Consuming(batch=1000, count=effort.count))
+    return Standard(name, what, measure)
 
 
-def _latency(target: Target, effort: Effort) -> Coroutine[Any, Any, Figure]:
-    return latency(target, Schedule(rate=50_000, batch=10, seconds=effort.seconds))
+def _consuming(effort: Effort) -> Measure[Figure]:
+    return partial(consume, plan=Consuming(batch=1000, count=effort.count))
+
+
+def _latency(effort: Effort) -> Measure[Figure]:
+    return partial(latency, plan=Schedule(rate=50_000, batch=10, seconds=effort.seconds))
 
 
 STANDARD = (
@@ -85,6 +82,6 @@ STANDARD = (
     _publishing("connections-64", "publish, one message a request, 64 connections", 1, 64, 1),
     _publishing("window-256", "publish, one message a request, one connection, 256 under way", 1, 1, 256),
     _publishing("alone", "publish, one message at a time, one connection", 1, 1, 1),
-    Standard("consume", "receive + ack, batches of 1,000", _consume),
+    Standard("consume", "receive + ack, batches of 1,000", _consuming),
     Standard("latency", "end to end at 50,000/s, batches of 10", _latency),
 )
