@@ -55,7 +55,6 @@ class Received(StoredMessage, frozen=True, gc=False, kw_only=False):
 
 
 Message = TypeVar("Message", bound=StoredMessage)
-Handled = TypeVar("Handled", bound=Received)
 
 
 def messages_of(rows: Rows, message_class: type[Message], *more: object) -> Iterable[Message]:

@@ -25,20 +25,16 @@ class WaitedConsumer(Generic[Message]):
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self._remote.name
 
     @property
     def group(self) -> str:
-        """The group that it works for."""
         return self._remote.group
 
     def settle_through(self, face: object) -> None:
-        """Have messages settled through this."""
         self._remote.settle_through(face)
 
     def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
-        """Up to so many messages; waits for the first one if there is none yet."""
         received: list[Message] = []
         self._take(self._receive(received, max_messages, wait, visibility_timeout), received)
         return received
@@ -49,7 +45,6 @@ class WaitedConsumer(Generic[Message]):
         received += await self._remote.receive(max_messages, wait, visibility_timeout)
 
     def next(self) -> Message | None:
-        """The next message of a loop; None when the consumer is closed."""
         received: list[Message] = []
         if not self._remote.closed:
             self._take(self._next(received), received)
@@ -76,14 +71,11 @@ class WaitedConsumer(Generic[Message]):
     def settle(
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
-        """Tell the server what becomes of messages; raises LeaseLost for those that were not held."""
         self._loop.wait(self._remote.settle(command, messages, reason, seconds))
 
     def heartbeat(self) -> None:
-        """Say that it is alive."""
         self._loop.wait(self._remote.heartbeat())
 
     def close(self) -> None:
-        """Give back what is held and leave the group; closing twice is harmless."""
         if not self._remote.closed:
             self._loop.wait(self._remote.close())

@@ -14,6 +14,7 @@ from penstock.journal.files import JournalFile
 from penstock.log.partition_log import BlockRef, Log
 from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, decode_batch, decode_tags
 from penstock.model.stored import SegmentInfo
+from penstock.segments.window import Window
 from penstock.shard.core import Core
 
 _SPECIAL = PRIORITIES | DELIVER_AT | EXPIRES
@@ -65,7 +66,7 @@ def segment_columns(core: Core, log: Log, segments: Iterable[SegmentInfo], by_ke
             yield Columns(segment.base, segment.rows, segment.priority)
             continue
         wanted = ["offset", "priority", "deliver_at", "expires_at"] + (["key"] if by_key else [])
-        for table in LogReader(core, log, include_deleted=True).segment_tables(segment, wanted):
+        for table in LogReader(core, log, include_deleted=True).tables(segment, Window(), columns=wanted):
             yield from _table_columns(table, by_key)
 
 

@@ -60,20 +60,16 @@ class LogSource(Protocol):
     """Who has logs to be read: the shard of a broker, or a snapshot of a directory."""
 
     @property
-    def lock(self) -> StateLock:
-        """Guards the state, for memory work only."""
+    def lock(self) -> StateLock: ...
 
     @property
-    def storage(self) -> Storage:
-        """Where the segments are."""
+    def storage(self) -> Storage: ...
 
     @property
-    def journal(self) -> JournalFiles:
-        """What is not settled."""
+    def journal(self) -> JournalFiles: ...
 
     @property
-    def catalog(self) -> Catalog:
-        """The topics."""
+    def catalog(self) -> Catalog: ...
 
 
 class LogReader:
@@ -97,7 +93,7 @@ class LogReader:
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import messages_from_arrow
 
-                yield from map(messages_from_arrow, self._tables(place.segment, inside))
+                yield from map(messages_from_arrow, self.tables(place.segment, inside))
             else:
                 yield self._block_rows(place, inside)
 
@@ -110,7 +106,7 @@ class LogReader:
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import messages_from_arrow, with_key
 
-                for table in self._tables(place.segment, inside):
+                for table in self.tables(place.segment, inside):
                     end = int(table.column("offset")[-1].as_py()) + 1
                     chosen = table if key is None else with_key(table, key)
                     rows = messages_from_arrow(chosen.slice(0, rows_max))
@@ -124,7 +120,7 @@ class LogReader:
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import times_from_arrow
 
-                for table in self._tables(place.segment, inside, columns=["offset", "timestamp", "deliver_at"]):
+                for table in self.tables(place.segment, inside, columns=["offset", "timestamp", "deliver_at"]):
                     yield times_from_arrow(table)
                 continue
             block = place.block
@@ -154,7 +150,7 @@ class LogReader:
             if isinstance(place, _InJournal):
                 block = place.block
                 return name_at(decode_tags(self._body(place), block.count).producer_names, offset - block.base)
-            for table in self._tables(place.segment, inside, columns=["producer"]):
+            for table in self.tables(place.segment, inside, columns=["producer"]):
                 name: str | None = table.column(0)[0].as_py()
                 return name
         return None
@@ -167,17 +163,9 @@ class LogReader:
         if place is not None:
             from penstock.segments.schema import messages_from_arrow
 
-            for table in self._tables(place.segment, Window(window.start)):
+            for table in self.tables(place.segment, Window(window.start)):
                 return messages_from_arrow(table), table.nbytes + _NUMBERS_BYTES * len(table)
         return None
-
-    def segment_tables(self, segment: SegmentInfo, columns: list[str]) -> Iterator[pa.Table]:
-        """Some columns of a segment."""
-        return self._tables(segment, Window(), columns=columns)
-
-    def events(self, window: Window) -> Iterator[Event]:
-        """The events inside the window, in order."""
-        return self._events(window)
 
     def events_about(self, offset: int) -> Iterator[Event]:
         """The events that speak of the message at this offset, in order; what cannot hold one is not read."""
@@ -186,14 +174,15 @@ class LogReader:
 
     def events_between(self, low: int, high: int) -> Iterator[Event]:
         """The events that may speak of messages from `low` to `high`, in order."""
-        return self._events(Window(), (low, high))
+        return self.events(Window(), (low, high))
 
-    def _events(self, window: Window, about: Span | None = None) -> Iterator[Event]:
+    def events(self, window: Window, about: Span | None = None) -> Iterator[Event]:
+        """The events inside the window, in order; with `about`, those that may speak of messages from low to high."""
         for place, inside in self._places(window, about):
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import events_from_arrow
 
-                for table in self._tables(place.segment, inside, about):
+                for table in self.tables(place.segment, inside, about):
                     yield from events_from_arrow(table)
             else:
                 first = max(0, inside.start - place.block.base)
@@ -205,7 +194,7 @@ class LogReader:
 
         for place, inside in self._places(window):
             if isinstance(place, _InSegment):
-                for table in self._tables(place.segment, inside):
+                for table in self.tables(place.segment, inside):
                     yield from table.to_batches()
             else:
                 yield messages_to_arrow(self._block_rows(place, inside), self._log.partition)
@@ -217,7 +206,7 @@ class LogReader:
             if isinstance(place, _InJournal):
                 self._unpin(place)
                 return place.block.base
-            for table in self._tables(place.segment, inside):
+            for table in self.tables(place.segment, inside):
                 return int(table.column(0)[0].as_py())
         with self._source.lock:
             return self._log.committed_end
@@ -294,7 +283,7 @@ class LogReader:
         with self._source.lock:
             place.file.unpin()
 
-    def _tables(
+    def tables(
         self, segment: SegmentInfo, window: Window, about: Span | None = None, columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
         """The tables of a segment; if it moves to the archive before it is opened, they are read there."""
@@ -315,7 +304,7 @@ class LogReader:
             if now == segment:
                 raise CorruptData(name, 0, "the segment is missing") from None
             if now is not None and self._include_deleted:
-                yield from self._tables(now, window, about, columns)
+                yield from self.tables(now, window, about, columns)
             return
         with reader:
             yield from reader.tables(window, about, columns)

@@ -71,16 +71,15 @@ class Background:
             wait_s = _LOOK_AGAIN_S
             try:
                 with shard.lock:
-                    wait_s = min(wait_s, shard.keep_time())
+                    next_s = shard.keep_time()
                     self._alarm.clear()  # whoever sets it holds the lock: what comes later is not missed
                 if shard.dispatcher.dying:
                     bury(shard)
+                wait_s = min(wait_s, next_s)
             except PenstockError as error:
                 _log.warning("what is due will be tried again: %s", error)
-                wait_s = _LOOK_AGAIN_S
             except Exception:  # noqa: BLE001 - not even a bug may end the thread
                 _log.exception("keeping time failed; it will be tried again")
-                wait_s = _LOOK_AGAIN_S
             if self._stopping:
                 return
             self._alarm.wait(wait_s)
