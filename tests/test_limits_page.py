@@ -17,7 +17,7 @@ from penstock.server.line import consumers as line_consumers
 from penstock.server.native import connection, delivering
 from penstock.server.native import consumers as native_consumers
 from penstock.server.settings.options import ServerConfig
-from penstock.shard.metering import traffic
+from penstock.shard.metering import meters
 from penstock.shard.reading import contents
 from penstock.shard.staging import stages as staging
 
@@ -34,7 +34,7 @@ MIB = 1 << 20
         ("leases that ended", f"{lease_book._ENTRY_BYTES} bytes"),
         ("content kept for consumers that are near the end", f"{contents._CACHE_BYTES // MIB} MiB"),
         ("stages", f"{staging.STAGES_MAX:,} stages, {staging._HANDLES_MAX} open files"),
-        ("rates of topics, for the dashboard", f"{traffic.TOPICS_MAX:,}"),
+        ("rates of topics, for the dashboard", f"{meters.TOPICS_MAX:,}"),
         ("sequences of its producers", f"{2 * producers.HISTORY:,} of one producer, {producers._SEQUENCES_EACH} ×"),
         ("messages parked behind their key (`order: key`)", f"{keys._PARKED_MAX:,}"),
         ("requests that are not answered, native", f"{connection._OPEN_REQUESTS_MAX:,}"),

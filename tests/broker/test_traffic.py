@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.embedded.broker import Broker
 from penstock.model.config import BrokerConfig
-from penstock.shard.metering.traffic import TOPICS_MAX, Traffic
+from penstock.shard.metering.meters import TOPICS_MAX, Traffic
 from penstock.testing import MemoryStorage, VirtualClock
 from penstock.views.listing import busiest_topics
 from penstock.views.ranking import Ranking

@@ -17,9 +17,9 @@ A handler that returns has done the message; one that raises has failed it.
 | file | what it does |
 | --- | --- |
 | `worker.py`, `subscription.py`, `verdict.py` | what a program declares; what a handler may raise |
-| `running.py` | subscriptions at work, and how they end |
+| `running.py` | subscriptions at work, and how they end: by Ctrl-C and SIGTERM, too |
 | `session.py`, `leases.py` | a consumer, what it holds, and its threads; keeping leases and finishing them |
-| `signals.py`, `reload.py` | Ctrl-C and SIGTERM; restarting when a file changes |
+| `reload.py` | restarting when a file changes |
 | `surface.py` | what a worker needs of a broker or a client |
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 
-from penstock.worker.signals import on_signals
+from penstock.worker.running import on_signals
 
 _TICK_S = 0.1
 _LOOK_S = 0.5

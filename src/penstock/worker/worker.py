@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.model.errors import BrokerClosed, InvalidArgument
 from penstock.model.units import Duration, Time, parse_duration
-from penstock.worker.running import Running, Stopping
-from penstock.worker.signals import on_signals
+from penstock.worker.running import Running, Stopping, on_signals
 from penstock.worker.subscription import Handler, Subscription
 
 logger = logging.getLogger("penstock.worker")

@@ -11,8 +11,9 @@ have as many places, of all topics together.
 
 from __future__ import annotations
 
+import heapq
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.journal.commit import CommitObserver
@@ -22,7 +23,6 @@ from penstock.model.errors import DiskFull, PenstockError
 from penstock.model.events import Event, EventKind
 from penstock.shard.metering.ages import published
 from penstock.shard.metering.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
-from penstock.shard.metering.traffic import Traffic
 
 if TYPE_CHECKING:
     from penstock.log.folding import Folding
@@ -36,6 +36,9 @@ COUNTED = ("delivered", "redelivered", "acked", "failed", "expired", "released",
 """What is counted for each group, in the order of `GroupMeter.counts`."""
 DELIVERED, REDELIVERED, ACKED, FAILED, EXPIRED, RELEASED, DEAD, LAPSED, REDRIVEN = range(len(COUNTED))
 _PLACES = {EventKind(name): place for place, name in enumerate(COUNTED) if name != "redelivered"}
+TOPICS_MAX = 2000
+_STRETCH_S = 5.0
+_SHORTEST_S = 1.0  # a rate over less than that says little
 _NAMED_MAX = 200
 _TELL_AGAIN_S = 10.0
 _RECENT_S = 10.0
@@ -93,6 +96,55 @@ class SpaceRefusals:
     def recent(self) -> bool:
         """Whether something was refused within the last seconds."""
         return self._clock.monotonic_s() - self._last_s < _RECENT_S
+
+
+class Traffic:
+    """Messages that were published lately, by topic: counted by block, so that whoever looks finds it at once.
+
+    Two stretches of five seconds are kept, the one that goes on and the one before. Each counts 2,000 topics at the
+    most: where there are more, the half that least was published to is forgotten. So both take well under a megabyte,
+    and a block costs one update of a dict, whatever the number of topics.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._begun_s = monotonic_s()  # of the stretch that goes on
+        self._counts: dict[str, int] = {}
+        self._before_s = self._begun_s  # of the one before
+        self._before: dict[str, int] = {}
+
+    def look_at_clock(self) -> None:
+        """Begin another stretch if it is time: once for all that is committed together."""
+        if self._monotonic_s() - self._begun_s >= _STRETCH_S:
+            self._turn()
+
+    def add(self, topic: str, messages: int) -> None:
+        """So many were committed."""
+        counts = self._counts
+        known = counts.get(topic)
+        if known is None:
+            if len(counts) >= TOPICS_MAX:
+                counts = self._counts = dict(heapq.nlargest(TOPICS_MAX // 2, counts.items(), key=lambda each: each[1]))
+            known = 0
+        counts[topic] = known + messages
+
+    def rates(self) -> dict[str, float]:
+        """Messages a second, by topic, over the last five to ten seconds; topics with none are left out."""
+        self.look_at_clock()
+        elapsed_s = max(self._monotonic_s() - self._before_s, _SHORTEST_S)
+        whole = dict(self._before)
+        for topic, count in self._counts.items():
+            whole[topic] = whole.get(topic, 0) + count
+        return {topic: count / elapsed_s for topic, count in whole.items()}
+
+    def _turn(self) -> None:
+        """Begin another stretch; what ended long ago counts no more."""
+        now_s = self._monotonic_s()
+        if now_s - self._begun_s < 2 * _STRETCH_S:
+            self._before_s, self._before = self._begun_s, self._counts
+        else:
+            self._before_s, self._before = now_s - _STRETCH_S, {}
+        self._begun_s, self._counts = now_s, {}
 
 
 class Meters(CommitObserver):

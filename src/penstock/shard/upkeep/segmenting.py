@@ -17,7 +17,7 @@ from penstock.model.events import decode_events
 from penstock.model.stored import SegmentInfo, segment_name
 from penstock.segments.window import Rows
 from penstock.storage import File, Storage
-from penstock.storage.durable import stage_file
+from penstock.storage.interface import stage_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,7 +30,7 @@ from penstock.model.errors import CorruptData
 from penstock.model.stored import SegmentInfo, segment_name
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.shard.upkeep.segmenting import SegmentOrder, stage_segment
-from penstock.storage.durable import TEMPORARY, publish_files
+from penstock.storage.interface import TEMPORARY, publish_files
 from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
