@@ -98,7 +98,8 @@ class Place:
             except (ConnectionLost, RequestTimeout) as error:
                 if target.welcome is None:  # it was never there
                     raise
-                raise RunFailed(self._trouble() or str(error)) from error
+                trouble = None if self._own is None else self._own.trouble()
+                raise RunFailed(trouble or str(error)) from error
             finally:
                 gc.unfreeze()
             if target.welcome is not None:
@@ -114,10 +115,6 @@ class Place:
         with OwnServer(self.directory / f"data-{self._figures}") as own:
             self._own = own
             yield Target(own.address, self._token, self._bare, ours=True)
-
-    def _trouble(self) -> str | None:
-        """Why a server of our own is gone."""
-        return None if self._own is None else self._own.trouble()
 
     def conditions(self) -> Conditions:
         """What the figures up to now were measured on."""

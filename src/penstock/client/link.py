@@ -277,7 +277,8 @@ class Link:
         for correlation, request in list(self._requests.items()):
             if not request.repeatable and request.sent_s is not None:
                 del self._requests[correlation]
-                request.on_reply(None, self._unknown_fate(request))
+                lost = f"the connection to {self.address} was lost before the reply to {_name(request.command)} came"
+                request.on_reply(None, ConnectionLost(f"{lost}: it is not known whether it was done"))
         self._reconnecting = self.loop.create_task(self._reconnect())
 
     def _turned_away(self, error: BaseException | None) -> ConnectionLost:
@@ -290,12 +291,6 @@ class Link:
         if self._tls is None:
             return TlsFailed(f"{told} (a server that speaks TLS does: give tls or ca)")
         return TlsFailed(f"{told} (one that asks clients for a certificate does: give cert and its key)")
-
-    def _unknown_fate(self, request: Request) -> ConnectionLost:
-        return ConnectionLost(
-            f"the connection to {self.address} was lost before the reply to {_name(request.command)} came: "
-            "it is not known whether it was done"
-        )
 
     async def _reconnect(self) -> None:
         backoff_s = _BACKOFF_FIRST_S

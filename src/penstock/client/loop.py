@@ -63,14 +63,11 @@ class LoopThread:
     def call(self, function: Callable[[], object]) -> None:
         """Have a function called there soon."""
         with self._lock:
-            self._check_running()
+            if self._ending:
+                raise BrokerClosed("the client is closed")
+            if os.getpid() != self._process:
+                raise BrokerClosed("this is a forked process, and the client belongs to its parent: connect anew")
             self._loop.call_soon_threadsafe(function)
-
-    def _check_running(self) -> None:
-        if self._ending:
-            raise BrokerClosed("the client is closed")
-        if os.getpid() != self._process:
-            raise BrokerClosed("this is a forked process, and the client belongs to its parent: connect anew")
 
     def stop(self) -> None:
         """End the thread; whoever still waits for something there hears that the client is closed."""

@@ -8,13 +8,13 @@ their order. Where not even one more has room (`Overloaded`), they wait for it, 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import InvalidStateError
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 from penstock.client.link import Link
 from penstock.model.batch import Batch
@@ -33,24 +33,10 @@ _MESSAGE_BYTES = 64
 _PAUSE_S, _PAUSE_S_MAX = 0.02, 0.5
 _DATA = (bytes, str, bytearray, memoryview)
 
+Report = asyncio.Future[MessageId] | concurrent.futures.Future[MessageId]
+"""Where the outcome of one message is told, to a task or to a thread."""
+Awaited = asyncio.Future[Any] | concurrent.futures.Future[Any]
 Outcome = Callable[[MessageIds | None, PenstockError | None], None]
-
-
-class Awaited(Protocol):
-    """Something that somebody waits for."""
-
-    def done(self) -> bool:
-        """Whether nobody waits any more."""
-
-
-class Report(Awaited, Protocol):
-    """Where the outcome of one message is told: a future, of asyncio or of threads."""
-
-    def set_result(self, result: MessageId, /) -> None:
-        """It is durable: here."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """It was not published, or that is not known."""
 
 
 class _Gathering:
@@ -79,12 +65,12 @@ class _Gathering:
         """Report where they are, or why they are not published."""
         if ids is None:
             for report in self.reports:
-                with contextlib.suppress(InvalidStateError):  # nobody waits any more
+                with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
                     if not report.done():
                         report.set_exception(error or PenstockError("no reply"))
             return
         for report, identity in zip(self.reports, ids, strict=True):
-            with contextlib.suppress(InvalidStateError):
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
                 if not report.done():
                     report.set_result(identity)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import MessageId
-from penstock.model.names import check_group_name, check_topic_name
+from penstock.model.names import check_group_name, check_topic_names
 from penstock.model.options import duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_time_us
 from penstock.protocol.consuming import Subscribe
@@ -65,11 +65,8 @@ def subscription(
     name: str | None,
 ) -> Subscribe:
     """The request of a consumer."""
-    names = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, Iterable) else []
-    if not names or len({check_topic_name(one) for one in names}) < len(names):
-        raise InvalidArgument(f"{topic!r} is not a topic or a list of different topics")
     return Subscribe(
-        topics=names,
+        topics=check_topic_names(topic),
         group=check_group_name(group),
         mode=_mode(mode),
         max_in_flight=whole(1, 1_000_000)(max_in_flight),

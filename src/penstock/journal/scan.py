@@ -8,7 +8,6 @@ from google_crc32c import value as crc32c
 
 from penstock.journal.layout import (
     FILE_HEADER_BYTES,
-    FileHeader,
     Group,
     bodies,
     claimed_bytes,
@@ -44,7 +43,8 @@ def scan_journal(data: bytes, broker: bytes, sequence: int, durable_end: int = 0
     groups: list[Group] = []
     damage: list[Damage] = []
     position = end = FILE_HEADER_BYTES
-    if not _is_header_of(decode_file_header(data), broker, sequence):
+    header = decode_file_header(data)
+    if header is None or (header.broker, header.sequence) != (broker, sequence):
         later = _find_group(data, 0, mark)
         if later is None and durable_end <= FILE_HEADER_BYTES:
             return Scan([], 0, 0, [])
@@ -63,10 +63,6 @@ def scan_journal(data: bytes, broker: bytes, sequence: int, durable_end: int = 0
             break
         position = later
     return Scan(groups, end, 0 if damage else _torn_bytes(data, end, mark), damage)
-
-
-def _is_header_of(header: FileHeader | None, broker: bytes, sequence: int) -> bool:
-    return header is not None and header.broker == broker and header.sequence == sequence
 
 
 def _bodies_are_whole(data: bytes, group: Group) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TypeGuard
 
 from penstock.model.bounds import shown
@@ -26,6 +27,14 @@ def check_topic_name(name: object) -> str:
     raise InvalidArgument(
         f"{shown(name)} is not a topic name: use 1 to 200 of letters, digits, '.', '_' and '-', other than '.' and '..'"
     )
+
+
+def check_topic_names(topics: object) -> list[str]:
+    """The names of one topic, or of several different ones."""
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
+    if not names or len({check_topic_name(name) for name in names}) < len(names):
+        raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
+    return names
 
 
 def stored_topic_name(name: str, topic_id: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.model.errors import InvalidArgument
-from penstock.model.names import check_group_name, check_topic_name
+from penstock.model.names import check_group_name, check_topic_names
 from penstock.model.options import choice, duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_time_us
 
@@ -33,9 +33,7 @@ class Subscription:
         auto_extend: bool,
         timeout: Duration | None,
     ) -> None:
-        names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
-        if not names or len({check_topic_name(name) for name in names}) < len(names):
-            raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
+        names = check_topic_names(topics)
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InvalidArgument(
                 f"{handler!r} is not a handler: give a function, or a coroutine function, of one message"

@@ -133,23 +133,17 @@ def expired_segments(topic: Topic, in_use: TopicsInUse, now_us: int) -> list[tup
         key=lambda entry: entry[1].last_us,
     )
     config = topic.config
-    expired: list[tuple[Log, SegmentInfo]] = []
-    if config.retention_age is not None:
-        oldest_us = now_us - round(config.retention_age * 1_000_000)
-        expired = [entry for entry in live if entry[1].last_us < oldest_us]
+    oldest_us = 0 if config.retention_age is None else now_us - round(config.retention_age * 1_000_000)
+    excess_bytes = 0
     if config.retention_bytes is not None:
-        excess = (
-            sum(segment.size_bytes for log in topic.logs() for segment in log.segments if not segment.archived)
-            - config.retention_bytes
-        )
-        gone = {id(entry[1]) for entry in expired}
-        excess -= sum(segment.size_bytes for _, segment in expired)
-        for entry in live:
-            if excess <= 0:
-                break
-            if id(entry[1]) not in gone:
-                expired.append(entry)
-                excess -= entry[1].size_bytes
+        sizes = (segment.size_bytes for log in topic.logs() for segment in log.segments if not segment.archived)
+        excess_bytes = sum(sizes) - config.retention_bytes
+    expired: list[tuple[Log, SegmentInfo]] = []
+    for log, segment in live:
+        if segment.last_us >= oldest_us and excess_bytes <= 0:
+            break
+        expired.append((log, segment))
+        excess_bytes -= segment.size_bytes
     return expired
 
 
