@@ -120,7 +120,7 @@ def test_what_cannot_be_repeated_and_lost_its_reply_is_told_as_unknown(server: R
         ]
         assert line.held_back.wait(30)
         until(lambda: "made" in [topic.name for topic in server.broker.topics()])
-        until(lambda: client._client.link.outstanding == 3)
+        until(lambda: len(client._client.link._requests) == 3)
         line.cut()
         for future in asked:
             with pytest.raises(ConnectionLost, match=r"before the reply to (CALL|ACK) came: it is not known"):
@@ -141,7 +141,7 @@ def test_questions_are_asked_again_on_the_next_connection(server: Running, line:
             threads.submit(client.trace, "t/0/0"),
         ]
         assert line.held_back.wait(30)
-        until(lambda: client._client.link.outstanding == 6)
+        until(lambda: len(client._client.link._requests) == 6)
         line.cut()
         assert all(future.result(30) is not None for future in asked)
         assert len(asked[2].result()) == 10

@@ -50,14 +50,6 @@ class Histogram:
         if ns > self.max_ns:
             self.max_ns = ns
 
-    def add(self, other: Histogram) -> None:
-        """Count what another one counted."""
-        for bucket, times in other._counts.items():
-            self._counts[bucket] += times
-        self.count += other.count
-        self.sum_ns += other.sum_ns
-        self.max_ns = max(self.max_ns, other.max_ns)
-
     def percentile(self, percent: float) -> int:
         """The nanoseconds that so many in a hundred did not exceed; 0 where there are none."""
         wanted = max(1, math.ceil(self.count * percent / 100))

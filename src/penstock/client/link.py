@@ -93,11 +93,6 @@ class Link:
         self._refused: PenstockError | None = None  # the server does not let this client in (any more)
         self.closed = False
 
-    @property
-    def outstanding(self) -> int:
-        """Requests that are not answered."""
-        return len(self._requests)
-
     async def open(self) -> None:
         """Connect for the first time; an error if that is not possible now."""
         await self._connect()

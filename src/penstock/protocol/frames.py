@@ -95,11 +95,6 @@ class FrameReader:
         """What is held of a frame that is not whole yet."""
         return self._end - self._start
 
-    @property
-    def buffer_bytes(self) -> int:
-        """What the buffer takes."""
-        return len(self._view)
-
     def lift_limit(self) -> None:
         """Read frames of any allowed size from now on; `received(0)` gives those that are there already."""
         self._max = self._later_max

@@ -306,13 +306,12 @@ class Stages:
         if removed:
             self._core.storage.sync_directory(STAGES)
 
-    def drop_stale(self) -> int:
-        """Drop stages that nobody touched for a day; how many."""
+    def drop_stale(self) -> None:
+        """Drop stages that nobody touched for a day."""
         limit_s = self._core.clock.monotonic_s() - _STALE_S
         with self._changed:
             stale = [stage.name for stage in self._stages.values() if stage.touched_s < limit_s and not stage.claimed]
         self.drop(stale)
-        return len(stale)
 
     # Publishing.
 
