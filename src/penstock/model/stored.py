@@ -65,6 +65,14 @@ def archived_name(topic: str, table: str, partition: int, base: int) -> str:
     return f"{check_topic_name(topic)}/{table}/{partition}/{base:020d}.parquet"
 
 
+def place_of_segment(
+    info: SegmentInfo, topic: str, table: str, partition: int, topic_archive: str | None
+) -> tuple[str | None, str]:
+    """The archive that a segment is in (None: the data directory), and its name there."""
+    archive = (info.archive or topic_archive) if info.archived else None
+    return archive, (segment_name if archive is None else archived_name)(topic, table, partition, info.base)
+
+
 def is_inside(name: str) -> bool:
     """Whether a name of a file stays in its directory."""
     return not (name.startswith("/") or "\0" in name or ".." in name.split("/"))

@@ -156,11 +156,7 @@ class _Head:
     def take(self) -> TraceSummary:
         """The next message, which must be read."""
         found = self.read.pop()
-        _, topic, partition, offset = self.mark
-        if self.read:
-            self.mark = Mark(self.read[-1].published_us, topic, partition, self.read[-1].id.offset)
-        else:
-            self.mark = Mark(found.published_us, topic, partition, offset)
+        self.mark = _mark_of(self.read[-1] if self.read else found)
         return found
 
     def read_more(self, shard: Shard) -> bool:
@@ -176,8 +172,7 @@ class _Head:
                 self.read = [each for each in self.read if each.published_us >= self._query.from_us]
                 self._end = self._first  # what is before is older still
         if self.read:
-            newest = self.read[-1]
-            self.mark = Mark(newest.published_us, log.topic.name, log.partition, newest.id.offset)
+            self.mark = _mark_of(self.read[-1])
         return bool(self.read)
 
     def _find_end(self, shard: Shard, log: Log) -> int:
@@ -192,6 +187,10 @@ class _Head:
         if place == own:
             return min(end, before.offset)
         return min(end, _offset_at(shard, log, before.time_us + (own < place)))
+
+
+def _mark_of(found: TraceSummary) -> Mark:
+    return Mark(found.published_us, found.id.topic, found.id.partition, found.id.offset)
 
 
 def _heads(shard: Shard, query: TraceQuery, sees: Callable[[str], bool], before: Mark | None) -> list[_Head]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.log.checkpoint import Checkpoint, LogState
 from penstock.model.errors import CorruptData
-from penstock.model.stored import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, place_of_segment
 from penstock.segments.window import Window
 from penstock.shard.checking.report import MOUNT, Problem, offset_run
 from penstock.storage import Storage
@@ -33,16 +33,15 @@ class ListedSegment(NamedTuple):
 def listed_segments(checkpoint: Checkpoint) -> Iterator[ListedSegment]:
     """Every segment of every log."""
     for topic in checkpoint.topics:
+        archive = None if (path := topic.config.get("archive")) is None else str(path)
         for table, logs in (("messages", topic.messages), ("events", topic.events)):
             for partition, log in enumerate(logs):
                 if log is None:
                     continue
                 for info in log.segments:
-                    archive = info.archive or topic.config.get("archive")
-                    moved = info.archived and archive is not None
-                    name = (archived_name if moved else segment_name)(topic.name, table, partition, info.base)
+                    place = place_of_segment(info, topic.name, table, partition, archive)
                     run = offset_run(topic.name, partition, table, info.base, info.end)
-                    yield ListedSegment(log, info, table, run, str(archive) if moved else None, name)
+                    yield ListedSegment(log, info, table, run, *place)
 
 
 def reachable_storages(

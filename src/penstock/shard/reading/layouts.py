@@ -8,7 +8,7 @@ import posixpath
 from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Topic
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
-from penstock.model.stored import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, place_of_segment
 
 
 def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
@@ -24,13 +24,13 @@ def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
 
 def _roots(topic: Topic, directory: str) -> dict[str | None, str]:
     """The directory, and each archive, relative to it; with no `..`, which Spark does not follow as a disk does."""
-    archives = {_archive(log, segment) for log in topic.logs() for segment in log.segments}
+    archives = {_place(log, segment)[0] for log in topic.logs() for segment in log.segments}
     found = {archive: directory if archive is None else posixpath.join(directory, archive) for archive in archives}
     return {archive: os.path.realpath(path) if ".." in path.split("/") else path for archive, path in found.items()}
 
 
-def _archive(log: Log, segment: SegmentInfo) -> str | None:
-    return (segment.archive or log.topic.config.archive) if segment.archived else None
+def _place(log: Log, segment: SegmentInfo) -> tuple[str | None, str]:
+    return place_of_segment(segment, log.topic.name, log.table, log.partition, log.topic.config.archive)
 
 
 def _log_layout(log: Log, roots: dict[str | None, str]) -> LogLayout:
@@ -39,14 +39,12 @@ def _log_layout(log: Log, roots: dict[str | None, str]) -> LogLayout:
         first_offset(log),
         log.settled_end,
         log.committed_end,
-        tuple(_place(log, segment, roots) for segment in log.segments) if roots else (),
+        tuple(_segment_layout(log, segment, roots) for segment in log.segments) if roots else (),
     )
 
 
-def _place(log: Log, segment: SegmentInfo, roots: dict[str | None, str]) -> SegmentPlace:
-    place = (log.topic.name, log.table, log.partition, segment.base)
-    archive = _archive(log, segment)
-    name = (segment_name if archive is None else archived_name)(*place)
+def _segment_layout(log: Log, segment: SegmentInfo, roots: dict[str | None, str]) -> SegmentPlace:
+    archive, name = _place(log, segment)
     return SegmentPlace(
         posixpath.join(roots[archive], name),
         segment.base,

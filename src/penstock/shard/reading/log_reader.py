@@ -23,7 +23,7 @@ from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events
 from penstock.model.message import StoredMessage
 from penstock.model.producers import name_at
-from penstock.model.stored import SegmentInfo, archived_name, segment_name
+from penstock.model.stored import SegmentInfo, place_of_segment
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.shard.state_lock import StateLock
 from penstock.storage import Storage
@@ -290,11 +290,8 @@ class LogReader:
         from penstock.segments.reader import SegmentReader
 
         log, topic = self._log, self._log.topic
-        place = (topic.name, log.table, log.partition, segment.base)
-        storage, name = self._source.storage, segment_name(*place)
-        archive = segment.archive or topic.config.archive
-        if segment.archived and archive is not None:
-            storage, name = storage.elsewhere(archive), archived_name(*place)
+        archive, name = place_of_segment(segment, topic.name, log.table, log.partition, topic.config.archive)
+        storage = self._source.storage if archive is None else self._source.storage.elsewhere(archive)
         try:
             with told_as_refusals(f"{name} was not read; try again later"):
                 reader = SegmentReader(storage, name, log.table, segment)
