@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     async def drained(self) -> None:
-        """Wait while the server does not take what was sent before."""
+        """Wait until the server takes more."""
         await self._drained.wait()
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     async def closed(self) -> None:
-        """Wait for the end of a connection that was closed, not for long: TLS has last words to say."""
+        """Wait, not for long, until a connection that was closed is gone: TLS sends a last message."""
         try:
             async with asyncio.timeout(_CLOSING_S):
                 await self._gone.wait()
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Close at once; `error` is what those who wait hear."""
+        """Close at once; callers that wait get `error`."""
         self._error = error
         if self._transport is not None:
             self._transport.abort()
@@ -121,7 +121,7 @@ def explain_tls(address: str, error: ssl.SSLError) -> TlsFailed:
 def client_context(
     tls: bool | ssl.SSLContext, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
 ) -> ssl.SSLContext | None:
-    """What a connection is encrypted with; None: it is not.
+    """The TLS context of a connection; None: it is not encrypted.
 
     The server must show a certificate for the name that it is reached by, of an authority in the file `ca`, or else
     of one that this machine trusts. A file that is given means TLS.

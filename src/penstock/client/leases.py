@@ -1,4 +1,4 @@
-"""Leases in use: kept alive while somebody works on their messages, and single acks, sent together."""
+"""Leases in use: extended while their messages are being processed; and acks of single messages, sent together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Extend = Callable[[list[tuple[Lease, list[int]]], float], Awaitable[None]]
 
 
 class LeaseKeeper:
-    """Extends what was handed out and is not settled, every third of its time."""
+    """Extends the leases of messages that were handed out and not settled, every third of their duration."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, extend: Extend) -> None:
         self._loop = loop
@@ -26,7 +26,7 @@ class LeaseKeeper:
         self._extending: asyncio.Task[None] | None = None
 
     def hold(self, messages: Iterable[Received]) -> None:
-        """These were handed out."""
+        """Extend the leases of these messages from now on."""
         for message in messages:
             lease = message.lease
             if lease is not None:
@@ -35,7 +35,7 @@ class LeaseKeeper:
                     self._wait(lease.visibility_s)
 
     def settled(self, leases: Iterable[tuple[Lease, list[int]]]) -> None:
-        """These are not worked on any more."""
+        """Stop extending these leases."""
         for lease, offsets in leases:
             held = self._held.get(lease)
             if held is not None:
@@ -44,7 +44,7 @@ class LeaseKeeper:
                     del self._held[lease]
 
     def close(self) -> None:
-        """Extend nothing any more."""
+        """Stop extending leases."""
         self._held.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -72,7 +72,7 @@ class LeaseKeeper:
 
 
 class GatheredAcks(Generic[Message]):
-    """Gathers them, and tells each what became of it; `send` acks many, and raises LeaseLost for some of them."""
+    """Sends acks together, and gives each its outcome; `send` acks many, and raises LeaseLost for some of them."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, send: Callable[[list[Message]], Coroutine[Any, Any, None]]

@@ -37,14 +37,14 @@ _log = logging.getLogger("penstock.client")
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
 _HOST_MAX = 255  # characters of a name, as DNS has it
 _SWEEP_S = 0.25
-_jitter = random.Random()  # of its own: the numbers that a program gets from its seed are not ours to take
+_jitter = random.Random()  # its own: the program may have seeded the global one
 
 OnReply = Callable[[bytes | None, PenstockError | None], None]
 OnPush = Callable[[memoryview], None]
 
 
 class Request:
-    """Something asked for: what was sent, who waits, and until when."""
+    """A request: what was sent, who waits for the reply, and until when."""
 
     __slots__ = ("asked_s", "command", "deadline_s", "frame", "on_reply", "repeatable", "sent_s")
 
@@ -94,7 +94,7 @@ class Link:
         self.closed = False
 
     async def open(self) -> None:
-        """Connect for the first time; an error if that is not possible now."""
+        """Connect for the first time; raises if that fails."""
         await self._connect()
         self._sweep()
 
@@ -103,7 +103,7 @@ class Link:
     def send(
         self, command: int, body: bytes, on_reply: OnReply, *, repeatable: bool = False, timeout_s: float | None = None
     ) -> int:
-        """Ask for something and hear of the reply; the correlation."""
+        """Send a request whose reply goes to `on_reply`; the correlation."""
         if self.closed:
             raise BrokerClosed("the client is closed")
         if self._refused is not None:
@@ -126,14 +126,14 @@ class Link:
         return correlation
 
     def tell(self, command: int, body: bytes) -> None:
-        """Say something that has no reply, if there is a connection to say it on."""
+        """Send a frame that has no reply, if there is a connection."""
         if self._connection is not None:
             self._connection.send(frame(command, 0, body))
 
     async def ask(
         self, command: int, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
     ) -> bytes:
-        """Ask for something and wait for the reply."""
+        """Send a request and wait for the reply."""
         future: asyncio.Future[bytes] = self.loop.create_future()
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
@@ -153,7 +153,7 @@ class Link:
         return self._connection is not None
 
     async def ready(self, patience_s: float | None = None) -> None:
-        """Wait while there is no connection (for so long at most), or the server does not take what was sent before."""
+        """Wait until there is a connection (at most `patience_s`) and the server takes more."""
         try:
             async with asyncio.timeout(patience_s):
                 while self._connection is None:
@@ -197,7 +197,7 @@ class Link:
     # Connections.
 
     async def _connect(self) -> None:
-        """A connection that was welcomed, with everything that is to be repeated sent on it."""
+        """Open a connection, wait until the server accepts it, and send the requests that are to be repeated."""
         greeted: asyncio.Future[Welcome] = self.loop.create_future()
 
         def on_frame(command: int, correlation: int, body: memoryview) -> None:
@@ -297,14 +297,14 @@ class Link:
             except (Unauthenticated, Forbidden) as error:
                 self._give_up(error)
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may go well
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
                 self._why_not = error
             else:
                 _log.info("connected to %s again", self.address)
                 return
 
     def _give_up(self, error: PenstockError) -> None:
-        """The server does not let this client in any more, and would not the next time: everybody hears of it."""
+        """The server refuses this client, and would do so again: all requests fail."""
         _log.error("%s refuses this client: %s", self.address, error)
         self._refused = error
         self.generation += 1  # nothing is held on a connection any more
@@ -316,7 +316,7 @@ class Link:
             resume()
 
     def _sweep(self) -> None:
-        """End requests whose time is over; keep the connection alive, and notice when the server is not."""
+        """Fail requests that timed out; keep the connection alive, and notice when the server is gone."""
         now_s = self.loop.time()
         for correlation, request in list(self._requests.items()):
             if request.deadline_s <= now_s or (request.sent_s is None and request.asked_s + self.timeout_s <= now_s):
@@ -343,7 +343,7 @@ class Link:
         )
 
     async def close(self) -> None:
-        """Let the server go; whoever still waits hears of it."""
+        """Close the connection; requests without a reply fail."""
         if self.closed:
             return
         self.closed = True
@@ -363,7 +363,7 @@ class Link:
 
 
 def _again(error: PenstockError, more: str = "") -> PenstockError:
-    """An error that several hear of, for one of them."""
+    """A copy of an error that several callers get."""
     return type(error)(f"{error}{more}")
 
 
@@ -384,4 +384,4 @@ def _name(command: int) -> str:
 
 
 def ignore_reply(reply: bytes | None, error: PenstockError | None) -> None:
-    """Hear of a reply that nobody waits for."""
+    """Ignore the reply."""

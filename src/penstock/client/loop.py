@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for calls that wait: what stands behind the plain face of the client."""
+"""An event loop in its own thread, on which the plain client runs its calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run it there and wait here; Ctrl-C cancels it."""
+        """Run a coroutine there and wait for its result; Ctrl-C cancels it."""
         if self.is_here:
             work.close()
             raise RuntimeError(WAITS_HERE)
@@ -61,7 +61,7 @@ class LoopThread:
             awaited.cancel()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have a function called there soon."""
+        """Call a function there soon."""
         with self._lock:
             if self._ending:
                 raise BrokerClosed("the client is closed")
@@ -70,7 +70,7 @@ class LoopThread:
             self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """End the thread; whoever still waits for something there hears that the client is closed."""
+        """End the thread; calls that still wait raise BrokerClosed."""
         with self._lock:
             if self._ending or os.getpid() != self._process:
                 return
@@ -80,7 +80,7 @@ class LoopThread:
 
 
 class _Awaited(Generic[Result]):
-    """What a thread waits for while the loop works on it.
+    """A coroutine that the loop runs while a thread waits for it.
 
     The thread waits at a bare lock: a `concurrent.futures.Future` that a signal handler leaves by an exception, such as
     that of Ctrl-C, may stay locked for ever, and the loop behind it.
@@ -96,13 +96,13 @@ class _Awaited(Generic[Result]):
         self.done.acquire()
 
     def begin(self) -> None:
-        """Start it; called in the loop."""
+        """Start it; called on the loop."""
         if not self._cancelled:
             self._task = asyncio.get_running_loop().create_task(self._work)
             self._task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
-        """Nobody waits any more; called in the loop, or when that has ended."""
+        """Cancel it; called on the loop, or after the loop has ended."""
         self._cancelled = True
         if self._task is not None:
             self._task.cancel()
@@ -120,7 +120,7 @@ class _Awaited(Generic[Result]):
         self.done.release()
 
     def outcome(self) -> Result:
-        """What came of it."""
+        """Its result, or the error that it raised."""
         if self._error is not None:
             try:
                 raise self._error

@@ -1,4 +1,4 @@
-"""Messages that threads hand over to the event loop: many at a time, with a limit, without a task for each."""
+"""Messages from threads to the event loop: many at a time, with a limit, without a task for each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Report = concurrent.futures.Future[MessageId]
 
 
 class Outbox:
-    """The way of single messages from any thread to the publisher.
+    """Hands single messages from any thread to the publisher.
 
-    Bare locks only: a thread that a signal handler takes away by an exception leaves none of them locked.
+    It uses bare locks only: an exception from a signal handler leaves none of them locked.
     """
 
     def __init__(self, loop: LoopThread, publisher: Publisher) -> None:
@@ -45,7 +45,7 @@ class Outbox:
         return report.result()
 
     def publish_soon(self, topic: str, message: Message, on_report: Callable[[Report], object] | None = None) -> Report:
-        """Publish a message in the background; its report. Waits only while too many are not reported."""
+        """Publish a message in the background; its report. Blocks only while too many are unreported."""
         report: Report = concurrent.futures.Future()
         size_bytes = size_of(message)
         report.add_done_callback(partial(self._reported, size_bytes))
@@ -63,7 +63,7 @@ class Outbox:
         return self._loop.wait(self._publisher.publish_many(topic, rows, producer, sequence))
 
     def _hand_over(self, topic: str, message: Message, report: Report, size_bytes: int, room: threading.Lock) -> bool:
-        """Whether there is room for it; if not, the lock is released when that may be."""
+        """Hand a message over if there is room; if not, `room` is released when there may be."""
         with self._lock:
             if self._closed:
                 raise BrokerClosed("the client is closed")
@@ -101,7 +101,7 @@ class Outbox:
             self._publisher.add(topic, message, report)
 
     def flush(self) -> None:
-        """Send what waits; return when everything is answered."""
+        """Send waiting messages; return when everything is answered."""
         self._loop.wait(self._flush())
 
     async def _flush(self) -> None:
@@ -109,13 +109,13 @@ class Outbox:
         await self._publisher.flush()
 
     def close(self) -> None:
-        """Take nothing any more."""
+        """Accept no more messages."""
         with self._lock:
             self._closed = True
             self._wake_all()
 
     def give_up(self) -> None:
-        """The loop has ended: what was not taken is not published."""
+        """The loop has ended: fail the messages that it did not take."""
         while self._handed:
             _, _, report = self._handed.popleft()
             with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more

@@ -1,4 +1,4 @@
-"""Publishing through a link: messages that come one by one go out together, and nothing is published twice.
+"""Publishing through a link: single messages are sent together, and nothing is published twice.
 
 What was gathered here is one request only because that is faster: where the server refuses it as a whole, its messages
 are sent again in halves, one request of the topic at a time, so that each is taken or refused for itself and they keep
@@ -62,7 +62,7 @@ class _Gathering:
         return found
 
     def tell(self, ids: MessageIds | None, error: PenstockError | None) -> None:
-        """Report where they are, or why they are not published."""
+        """Report their ids, or why they were not published."""
         if ids is None:
             for report in self.reports:
                 with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
@@ -87,7 +87,7 @@ class _Divided:
 
 
 class Publisher:
-    """Numbers every request of one producer, so that a repeated one is recognised by the server."""
+    """Numbers every request of one producer, so that the server recognises a repeated one."""
 
     def __init__(self, link: Link, linger_s: float, batch_size: int) -> None:
         self._link = link
@@ -105,11 +105,11 @@ class Publisher:
         self._less = asyncio.Event()  # set whenever a request was answered
 
     def publish(self, topic: str, message: Message) -> Awaitable[MessageId]:
-        """Publish a message; what is returned is done when it is durable, and is most often no coroutine."""
+        """Publish a message; the result is done when it is durable, and is rarely a coroutine."""
         return self._publish_later(topic, message) if self._is_crowded() else self._report_of(topic, message)
 
     async def publish_soon(self, topic: str, message: Message) -> asyncio.Future[MessageId]:
-        """Take a message to be published; what is returned tells where it went, once it is durable."""
+        """Accept a message for publishing; the future has its id once it is durable."""
         while self._is_crowded():
             self._less.clear()
             await self._less.wait()
@@ -127,7 +127,7 @@ class Publisher:
         return report
 
     def add(self, topic: str, message: Message, report: Report) -> None:
-        """Publish a message together with the others of this moment."""
+        """Publish a message together with others that come at the same time."""
         kind = (topic, message.dedupe_id is not None)
         gathering = self._gathering.get(kind)
         if gathering is None:
@@ -172,7 +172,7 @@ class Publisher:
         return await future
 
     async def flush(self) -> None:
-        """Send what waits, and return when everything that was published until now is answered."""
+        """Send waiting messages, and return when everything published before is answered."""
         for kind in list(self._gathering):
             self._send_gathered(kind)
         waiting = [report for reports, _ in self._under_way.values() for report in reports]
@@ -303,7 +303,7 @@ class Publisher:
     def _note_part(
         self, divided: _Divided, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> bool:
-        """What became of a part; whether the next one can be sent at once."""
+        """Note the outcome of a part; whether the next one can be sent at once."""
         now_s = self._link.loop.time()
         if ids is not None:
             divided.until_s, divided.pause_s = now_s + self._link.timeout_s, _PAUSE_S
@@ -327,18 +327,18 @@ class Publisher:
             part.tell(None, error)
 
     def close(self) -> None:
-        """Nothing is sent any more: whoever waits hears of it."""
+        """Send no more; waiting messages fail."""
         for divided in self._divided.values():
             self._give_up(divided, BrokerClosed("the client was closed before it was published"))
 
 
 def _is_divisible(gathering: _Gathering, error: PenstockError | None) -> bool:
-    """Whether nothing of it was published, and part of it may be."""
+    """Whether nothing was published, but a part of it can be."""
     return isinstance(error, InvalidArgument | TopicNotFound | Overloaded) and len(gathering.messages) > 1
 
 
 def size_of(message: Message) -> int:
-    """What a message counts against the limits of buffers, whatever may be wrong with it."""
+    """How many bytes a message counts in buffers, even if it is not valid."""
     if type(message.value) is bytes and message.key is None and message.headers is None:
         return len(message.value) + _MESSAGE_BYTES
     size_bytes = _MESSAGE_BYTES

@@ -1,4 +1,4 @@
-"""Messages in the hands of a client, and the leases that they are held by."""
+"""Messages that a client has received, and their leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED_AT_ONCE = 100_000
 
 
 class Lease:
-    """What one delivery took from one partition, as the client knows it."""
+    """The messages that one delivery leased from one partition, as the client knows it."""
 
     __slots__ = ("again", "deadline_s", "generation", "id", "owner", "partition", "topic", "visibility_s")
 
@@ -58,7 +58,7 @@ Message = TypeVar("Message", bound=StoredMessage)
 
 
 def messages_of(rows: Rows, message_class: type[Message], *more: object) -> Iterable[Message]:
-    """Columns as messages of a class; `more` is what the class knows beyond a stored message."""
+    """Columns as messages of a class; `more` are the fields that it has beyond a stored message."""
     keys, values, headers = decode_payload(rows.payload)
     count = len(values)
     nothing = [None] * count
@@ -119,7 +119,7 @@ def ids_of(lease: Lease, offsets: Iterable[int]) -> list[MessageId]:
 
 
 def portions(held: list[tuple[Lease, list[int]]]) -> Iterable[list[tuple[Lease, list[int]]]]:
-    """As many messages as one request may name."""
+    """The messages in portions that one request may name."""
     portion: list[tuple[Lease, list[int]]] = []
     count = 0
     for lease, offsets in held:

@@ -1,6 +1,6 @@
-"""What a consumer of a server does. It survives lost connections: it subscribes again and goes on.
+"""A consumer on a server. It survives lost connections: it subscribes again and goes on.
 
-What it held when a connection was lost was given back by the server: settling it raises LeaseLost.
+Messages leased on a lost connection were released by the server: settling them raises LeaseLost.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Message = TypeVar("Message", bound=Received)
 
 
 class RemoteConsumer(Generic[Message]):
-    """What both faces of a client's consumer do; `message_class` is what they hand out."""
+    """What the awaited and the plain consumer share; `message_class` is what they hand out."""
 
     def __init__(self, link: Link, options: Subscribe, message_class: type[Message], auto_extend: bool) -> None:
         self._link = link
@@ -80,7 +80,7 @@ class RemoteConsumer(Generic[Message]):
             self._beat()
 
     def settle_through(self, face: object) -> None:
-        """Have messages settled through this."""
+        """Set the consumer through which messages are settled."""
         self._face = face
 
     # Coming and going.
@@ -90,7 +90,7 @@ class RemoteConsumer(Generic[Message]):
         return self._number != 0 and self._generation == self._link.generation
 
     async def join(self) -> None:
-        """Join the group, on the connection of now."""
+        """Join the group on the current connection."""
         async with self._joining:
             if self.closed:
                 raise BrokerClosed(f"the consumer {self.name!r} is closed")
@@ -105,7 +105,7 @@ class RemoteConsumer(Generic[Message]):
                 await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
 
     async def _subscribe(self) -> Subscribed:
-        """Join; if nobody wants it any more when that is done, leave again."""
+        """Join; if it was cancelled or closed meanwhile, leave again."""
         if not self._link.connected:
             raise ConnectionLost(f"there is no connection to {self._link.address} to subscribe on")
         asking = asyncio.ensure_future(self._link.ask(Command.SUBSCRIBE, encode(self._options)))
@@ -128,7 +128,7 @@ class RemoteConsumer(Generic[Message]):
             self._link.send(Command.UNSUBSCRIBE, encode(ConsumerRequest(number)), ignore_reply)
 
     async def _joined(self, patience_s: float | None = None) -> None:
-        """As `join`, however often connections are lost meanwhile; for so long at most."""
+        """As `join`, even if connections are lost meanwhile; at most `patience_s`."""
         loop = self._link.loop
         until_s = None if patience_s is None else loop.time() + patience_s
         seat_until_s = loop.time() + self._link.timeout_s
@@ -144,14 +144,14 @@ class RemoteConsumer(Generic[Message]):
                 await asyncio.sleep(_SEAT_TAKEN_S)
 
     def _forget(self) -> None:
-        """What waits here was leased on a connection that is gone."""
+        """Drop waiting messages: they were leased on a connection that is gone."""
         if self._generation == self._link.generation:
             self._link.on_push.pop(self._number, None)
         self._buffer.clear()
         self._taken.clear()
 
     def resume(self) -> None:
-        """There is a new connection: a consumer that is pushed to subscribes again at once."""
+        """There is a new connection: subscribe again at once, because messages are pushed."""
         self._resuming = self._link.loop.create_task(self._resume())
 
     async def _resume(self) -> None:
@@ -241,7 +241,7 @@ class RemoteConsumer(Generic[Message]):
         return found
 
     def give_back(self, messages: list[Message]) -> None:
-        """Nobody wants these any more."""
+        """Release messages that nobody waits for."""
         held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
         if held and not self._link.closed:
             self._link.send(Command.RELEASE, encode(Settle(self._number, held)), ignore_reply)
@@ -249,7 +249,7 @@ class RemoteConsumer(Generic[Message]):
     # One by one.
 
     async def next(self) -> Message | None:
-        """The next message of a loop, held ready by the server's pushes; None when the consumer is closed."""
+        """The next message of a loop, which the server has pushed; None when the consumer is closed."""
         while not self.closed:
             message = self._take()
             if message is not None:
@@ -294,7 +294,7 @@ class RemoteConsumer(Generic[Message]):
         self._arrived.set()
 
     def _take(self) -> Message | None:
-        """Hand out one that waits here, if there is one whose lease has not run out."""
+        """The next waiting message whose lease has not run out, if there is one."""
         while self._buffer:
             message = self._buffer.popleft()
             self._taken.append(message)
@@ -328,7 +328,7 @@ class RemoteConsumer(Generic[Message]):
     async def settle(
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
-        """Tell the server what becomes of messages; raises LeaseLost for those that were not held."""
+        """Ack, extend, release, fail or kill messages; raises LeaseLost for those that were not leased."""
         grouped = by_lease(messages)
         lost: list[MessageId] = []
         asked = sum(map(len, grouped.values()))
@@ -369,13 +369,13 @@ class RemoteConsumer(Generic[Message]):
                 pass  # it is tried again at the next third
 
     def _beat(self) -> None:
-        """Say now and then that this client lives, and so its partitions stay its own during long work."""
+        """Send heartbeats, so that the consumer keeps its partitions during long work."""
         if self._is_seated and self._link.connected:
             self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), ignore_reply)
         self._beating = self._link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
 
     async def heartbeat(self) -> None:
-        """Say that it is alive."""
+        """Send a heartbeat."""
         await self._joined(self._link.timeout_s)
         await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self._number)))
 

@@ -19,7 +19,7 @@ Choice = Callable[[StoredMessage], bool]
 
 
 class Replaying:
-    """One replay: what is asked for, checked as the broker does, and what was chosen of it so far."""
+    """One replay: its window, checked as the broker does, and what was chosen so far."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Replaying:
                     yield message
 
     def ahead_s(self) -> float:
-        """How long the next message has to wait, for the rate to be kept."""
+        """How long to wait before the next message, to keep to the rate."""
         return 0.0 if self._function is None else self._pace.ahead_s(time.monotonic())
 
     def take(self, message: StoredMessage) -> None:

@@ -1,4 +1,4 @@
-"""What a client asks for, with what can be checked here checked here."""
+"""Requests of a client, checked as far as the client can."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def encode_call(operation: str, arguments: Mapping[str, Any]) -> bytes:
 
 
 def decode_result(result: type[Result] | None, reply: bytes) -> Result:
-    """What a call came back with."""
+    """The result of a call."""
     decoder = _decoders.get(result)
     if decoder is None:
         decoder = _decoders[result] = msgspec.msgpack.Decoder(result)
@@ -39,7 +39,7 @@ def decode_result(result: type[Result] | None, reply: bytes) -> Result:
 
 
 def _plain(value: object) -> object:
-    """An argument as msgpack can carry it; what it cannot carry, the server would refuse."""
+    """An argument in a form that msgpack has; any other type is left to the encoder."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):

@@ -31,7 +31,7 @@ REFUSED = (InvalidArgument, TopicNotFound, Overloaded, DiskFull, Forbidden)
 
 
 class Filling(Generic[Lock]):
-    """A stage as far as this client has filled it; whoever holds the lock fills it on."""
+    """A stage as far as this client has filled it; the lock is held while filling it."""
 
     __slots__ = ("given_up", "lock", "messages", "requests", "writer")
 
@@ -52,7 +52,7 @@ class Filling(Generic[Lock]):
 
 
 def batches_of(link: Link, topic: str, rows: Rows) -> list[bytes]:
-    """The bodies of as few requests as can be; a batch that fits into one is encoded once."""
+    """The bodies of as few requests as possible; a batch that fits into one is encoded once."""
     limits = link.limits
     if len(rows) < 2:
         check_messages(rows, limits, 0)  # what is wrong with it is told as of a batch

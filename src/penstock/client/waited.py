@@ -1,4 +1,4 @@
-"""A consumer that lives on the event loop of a client, waited for by threads."""
+"""A consumer on the event loop of a client, used from threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Message = TypeVar("Message", bound=Received)
 
 
 class WaitedConsumer(Generic[Message]):
-    """The calls of `RemoteConsumer`, each of which returns when it is done."""
+    """The methods of `RemoteConsumer` in plain calls."""
 
     def __init__(self, loop: LoopThread, remote: RemoteConsumer[Message]) -> None:
         self._loop = loop
@@ -56,7 +56,7 @@ class WaitedConsumer(Generic[Message]):
             received.append(message)
 
     def _take(self, taking: Coroutine[Any, Any, None], received: list[Message]) -> None:
-        """Wait for messages; if Ctrl-C comes when they are here already, they are given back."""
+        """Wait for messages; if Ctrl-C comes when they have arrived, they are released."""
         try:
             self._loop.wait(taking)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Keeping what is in hand, and settling it: extensions and acks, each for many messages at once."""
+"""Extending the leases of messages in hand, and acking them: each for many messages at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Work:
 
 
 class Keeper:
-    """Extends the leases of what is in hand: all that last equally long together, every third of that time."""
+    """Extends the leases of messages in hand, every third of their duration; leases of one duration together."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -32,7 +32,7 @@ class Keeper:
         self._tasks: list[asyncio.Task[None]] = []
 
     def add(self, work: Work) -> None:
-        """Its handler begins."""
+        """Extend its lease from now on: its handler begins."""
         works = self._works.get(work.lease_s)
         if works is None:
             works = self._works[work.lease_s] = set()
@@ -40,13 +40,13 @@ class Keeper:
         works.add(work)
 
     def remove(self, work: Work) -> None:
-        """Its handler has ended."""
+        """Stop extending its lease: its handler has ended."""
         works = self._works.get(work.lease_s)
         if works is not None:
             works.discard(work)
 
     def close(self) -> None:
-        """Nothing is in hand any more."""
+        """Stop extending leases."""
         for task in self._tasks:
             task.cancel()
 
@@ -68,12 +68,12 @@ class Keeper:
                     logger.warning(
                         "%s is not held any more while its handler runs: it may be handled twice", work.message.id
                     )
-        except Exception as error:  # noqa: BLE001 - it is tried again at the next third
+        except Exception as error:  # noqa: BLE001 - it is tried again a third of the duration later
             logger.warning("the leases of %d messages were not extended: %s", len(asked), error)
 
 
 class Acks:
-    """Acks what is done: whatever ends while one ack is on its way goes together into the next."""
+    """Acks finished messages: those that finish while an ack is under way are sent together in the next."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -81,7 +81,7 @@ class Acks:
         self._task: asyncio.Task[None] | None = None
 
     def ack(self, message: Held) -> asyncio.Future[None]:
-        """Done when that is durable, with LeaseLost if it was not held any more."""
+        """A future that is done when the ack is durable; it raises LeaseLost if the lease was lost."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((message, future))
         if self._task is None:
@@ -108,5 +108,5 @@ class Acks:
 
 
 def _named(error: LeaseLost) -> set[str]:
-    """The ids of what was lost; none if all of it was."""
+    """The ids of the messages that were lost; empty if all were."""
     return set(map(str, error.ids))

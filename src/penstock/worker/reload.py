@@ -1,4 +1,4 @@
-"""Development: a worker in a process of its own, which is started again whenever a source file changes."""
+"""For development: a worker in its own process, which is restarted when a source file changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Files = dict[str, tuple[int, int]]
 
 
 class Reloader:
-    """Keeps a command running, and starts it anew when one of the sources has changed."""
+    """Keeps a command running, and restarts it when a source file has changed."""
 
     def __init__(
         self, command: Sequence[str], sources: Sequence[Path], grace_s: float, say: Callable[[str], None]
@@ -33,8 +33,8 @@ class Reloader:
         self._came: list[int] = []
 
     def run(self) -> int:
-        """Until a signal comes or the command ends well; its exit code."""
-        uncached = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # what is cached misses changes within a second
+        """Run until a signal comes or the command succeeds; its exit code."""
+        uncached = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # cached bytecode misses changes within a second
         with on_signals(self._came.append, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             while True:
                 before = find_files(self._sources)
@@ -48,7 +48,7 @@ class Reloader:
                     return code
 
     def _watch(self, child: subprocess.Popen[bytes], before: Files) -> str | None:
-        """Wait for a file that has changed; None if there is nothing more to wait for."""
+        """Wait until a file has changed; None if the command has ended or a signal came."""
         failed, look_s = False, monotonic() + _LOOK_S
         while not self._came:
             sleep(_TICK_S)
@@ -64,7 +64,7 @@ class Reloader:
         return None
 
     def _stop(self, child: subprocess.Popen[bytes], number: int) -> int:
-        """End the command gracefully, or at once if another signal comes; its exit code."""
+        """Stop the command gracefully, or at once if another signal comes; its exit code."""
         heard, late_s = len(self._came), monotonic() + self._patience_s
         child.send_signal(number)
         while child.poll() is None:
@@ -78,7 +78,7 @@ class Reloader:
 
 
 def sources_of(module: str) -> list[Path]:
-    """What to look at for a worker of this module: the current directory, and the package if it is elsewhere."""
+    """What to watch for a worker of this module: the current directory, and the package if it is elsewhere."""
     here = Path.cwd()
     found = importlib.util.find_spec(module.partition(".")[0])
     if found is None:
@@ -88,13 +88,13 @@ def sources_of(module: str) -> list[Path]:
 
 
 def find_files(sources: Sequence[Path]) -> Files:
-    """Every Python file at or below some places, with its time and size; without virtual environments."""
+    """Every Python file in these places, with its time and size; virtual environments are left out."""
     found: Files = {}
     for path in (path for source in sources for path in _python_files(source)):
         try:
             status = os.stat(path)
         except OSError:
-            continue  # it went away meanwhile
+            continue  # it was removed meanwhile
         found[path] = (status.st_mtime_ns, status.st_size)
     return found
 

@@ -1,4 +1,4 @@
-"""Subscriptions at work: consumers one after the other until the worker ends, and what becomes of messages then."""
+"""Running subscriptions: consumers one after the other until the worker stops, and how it stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAVE_S = 10.0
 
 
 class Running:
-    """Opens a consumer and, should it fail, another one; what the old one has in hand is finished meanwhile."""
+    """Opens a consumer, and another one if it fails; the old one finishes the messages that it has in hand."""
 
     def __init__(self, subscription: Subscription, broker: Broker) -> None:
         self._subscription = subscription
@@ -40,7 +40,7 @@ class Running:
             began_s = monotonic()
             try:
                 await self._consume_once()
-            except Exception as error:  # noqa: BLE001 - it may be over soon, and the others go on
+            except Exception as error:  # noqa: BLE001 - it may be temporary, and other subscriptions go on
                 if monotonic() - began_s > _PAUSE_MAX_S:
                     pause_s = _PAUSE_S
                 logger.warning("%s: %s; trying again in %g s", self._subscription.name, reason_of(error), pause_s)
@@ -66,20 +66,20 @@ class Running:
             finishing.add_done_callback(self._finishing.pop)
 
     async def finish(self) -> None:
-        """Wait for everything that is in hand; nothing more is received by now."""
+        """Wait until all messages in hand are settled; receiving has ended before."""
         if self._finishing:
             await asyncio.wait(self._finishing)
         if self._threads is not None:
             self._threads.close()
 
     def stop_handlers(self) -> None:
-        """Cancel what still runs and give back its messages."""
+        """Cancel running handlers and release their messages."""
         for session in self._finishing.values():
             session.stop_handlers()
 
 
 class Stopping:
-    """Runs subscriptions until somebody asks for the end."""
+    """Runs subscriptions until it is asked to stop."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
@@ -92,7 +92,7 @@ class Stopping:
             self._loop.call_soon_threadsafe(self._asked.set)
 
     async def run(self, subscriptions: Sequence[Running]) -> None:
-        """Consume until asked to stop, then wait for handlers; whoever cancels this does not wait for them."""
+        """Consume until asked to stop, then wait for handlers; if this is cancelled, it does not wait for them."""
         consuming = [asyncio.create_task(subscription.consume()) for subscription in subscriptions]
         try:
             await self._asked.wait()
@@ -115,7 +115,7 @@ async def _end(consuming: list[asyncio.Task[None]]) -> None:
 
 
 async def _finish(subscriptions: Sequence[Running], timeout_s: float) -> bool:
-    """Wait for everything in hand; whether it was settled in time."""
+    """Wait until all messages in hand are settled; whether that was in time."""
     finishing = [asyncio.create_task(subscription.finish()) for subscription in subscriptions]
     _, late = await asyncio.wait(finishing, timeout=timeout_s)
     return not late
@@ -134,7 +134,7 @@ def on_signals(
 ) -> Iterator[None]:
     """Call `act` with each of these signals, on the loop if there is one.
 
-    Only the main thread can hear them; in another one nothing happens.
+    Only the main thread receives signals; in another thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

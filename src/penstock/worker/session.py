@@ -1,4 +1,4 @@
-"""One consumer of a subscription and what it has in hand: takes a message when a handler is free, and settles it."""
+"""One consumer of a subscription: it takes messages when handlers are free, and settles them."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _Job = tuple["asyncio.Future[Answer]", Callable[[Any], object], object]
 
 
 class Slots:
-    """How many messages more a subscription may have in hand."""
+    """How many more messages a subscription may have in hand."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._given = asyncio.Event()
 
     async def free(self) -> int:
-        """How many are free, once there is one."""
+        """Wait until a slot is free; how many are free then."""
         while self._free == 0:
             self._given.clear()
             await self._given.wait()
         return self._free
 
     def take(self) -> None:
-        """One message more is in hand."""
+        """Take a slot for one more message."""
         self._free -= 1
 
     def give(self) -> None:
-        """One is done with."""
+        """Free the slot of a message."""
         self._free += 1
         self._given.set()
 
@@ -67,7 +67,7 @@ class Threads:
         self._busy = 0
 
     def call(self, function: Callable[[Any], object], argument: object) -> asyncio.Future[Answer]:
-        """Call it in a thread; what it returned, or what it raised."""
+        """Call it in a thread; the future has what it returned, or what it raised."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._jobs.put((future, function, argument))
         self._busy += 1
@@ -77,7 +77,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let the threads end, each when it has nothing more to do."""
+        """End the threads, each when it is idle."""
         for _ in range(self._started):
             self._jobs.put(None)
 
@@ -99,7 +99,7 @@ class Threads:
 
 
 class Session:
-    """From the making of a consumer to its end."""
+    """One consumer, from opening to closing it."""
 
     def __init__(self, subscription: Subscription, consumer: Consumer, slots: Slots, threads: Threads | None) -> None:
         self._subscription = subscription
@@ -109,12 +109,12 @@ class Session:
         self._works: set[Work] = set()
         self._keeper = Keeper(consumer)
         self._acks = Acks(consumer)
-        self._idle = asyncio.Event()  # nothing is in hand, or it is given up
+        self._idle = asyncio.Event()  # no message is in hand, or they are given up
         self._idle.set()
         self._stopping = False
 
     async def pump(self) -> None:
-        """Receive for as long as nobody cancels it; what was received is in hand by then, or given back."""
+        """Receive messages until cancelled; every received message is then in hand, or was given back."""
         beating = asyncio.create_task(self._beat()) if self._subscription.mode == "assigned" else None
         try:
             while True:
@@ -130,16 +130,16 @@ class Session:
                 beating.cancel()
 
     async def finish(self) -> None:
-        """Wait for what is in hand, then leave the group; leaving gives back what it holds."""
+        """Wait until all messages in hand are settled, then leave the group, which releases what is still leased."""
         await self._idle.wait()
         self._keeper.close()
         try:
             await asyncio.wait_for(self._consumer.close(), _CLOSE_S)
-        except Exception as error:  # noqa: BLE001 - what it holds comes again when its lease runs out
+        except Exception as error:  # noqa: BLE001 - messages still leased are delivered again when their leases run out
             logger.warning("%s: closing the consumer: %s", self._subscription.name, reason_of(error))
 
     def stop_handlers(self) -> None:
-        """Cancel what still runs and give back its messages; a thread runs on, and its message comes again."""
+        """Cancel running handlers and release their messages; a thread runs on, and its message is delivered again."""
         self._stopping = True
         for work in self._works:
             if not work.settling:
@@ -147,10 +147,10 @@ class Session:
         asyncio.get_running_loop().call_later(_CANCEL_S, self._idle.set)
 
     async def _beat(self) -> None:
-        """Be heard also while all handlers are busy for long."""
+        """Send heartbeats, also while all handlers are busy."""
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
-            with contextlib.suppress(Exception):  # receiving tells what is wrong
+            with contextlib.suppress(Exception):  # receiving raises the error
                 await self._consumer.heartbeat()
 
     async def _work(self, work: Work) -> None:
@@ -172,7 +172,7 @@ class Session:
             await self._settle(work, verdict)
         except LeaseLost:
             logger.warning("%s was not held any more when its handler ended: it may be handled twice", work.message.id)
-        except Exception as refused:  # noqa: BLE001 - the worker goes on, and the message comes again
+        except Exception as refused:  # noqa: BLE001 - the worker goes on, and the message is delivered again
             logger.warning("%s could not be settled, and comes again: %s", work.message.id, reason_of(refused))
         finally:
             self._works.discard(work)

@@ -1,4 +1,4 @@
-"""What a worker needs of a broker: the embedded one and the client of a server both have it."""
+"""What a worker needs of a broker; the embedded broker and the client of a server both have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a message when its handler has ended: what handlers may raise, and what follows from it."""
+"""What happens to a message after its handler: the exceptions that handlers may raise, and what each means."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Discard(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: the message failed, and is tried again after `delay` (or the usual backoff)."""
+    """Raised by a handler: the message failed, and is retried after `delay` (or the usual backoff)."""
 
     def __init__(self, delay: Duration | None = None, reason: str | None = None) -> None:
         super().__init__(reason or "its handler asked for a retry")
@@ -31,11 +31,11 @@ class Retry(Exception):
 
 
 class Release(Exception):
-    """Raised by a handler: the message is given back at once, through no fault of its own."""
+    """Raised by a handler: the message is released at once, and this does not count as a failure."""
 
 
 class TookTooLong(Exception):
-    """A handler did not end within its timeout; a thread cannot be stopped, and its future tells when it ends."""
+    """A handler took longer than its timeout. A thread cannot be stopped: its future is done when it ends."""
 
     def __init__(self, timeout_s: float, thread: Future[Any] | None = None) -> None:
         super().__init__(f"the handler took longer than {timeout_s:g} s")
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 def judge(error: BaseException | None, message: Held, subscription: Subscription) -> Verdict:
-    """What follows from how a handler ended."""
+    """What to do with a message, by how its handler ended."""
     match error:
         case None:
             return Verdict("ack")

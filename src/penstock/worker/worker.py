@@ -1,4 +1,4 @@
-"""The worker: gathers subscriptions, and runs them until it is asked to stop."""
+"""The worker: collects subscriptions, and runs them until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
 class Worker:
-    """Calls functions with the messages of topics, and acks, retries or dead-letters them by what comes of it.
+    """Calls functions with the messages of topics, and acks, retries or dead-letters each message by the outcome.
 
     >>> import tempfile, penstock
     >>> directory = tempfile.mkdtemp()
@@ -179,7 +179,7 @@ class Worker:
         return penstock.aio.connect(server, token=self.token or os.environ.get("PENSTOCK_TOKEN"), **self._secured())
 
     def _secured(self) -> dict[str, Any]:
-        """How to talk by TLS: as was said, or else as the environment says."""
+        """The TLS options: those that were given, or else those of the environment."""
         if any(self._tls.values()):
             return self._tls
         given = {name: os.environ.get(f"PENSTOCK_{name.upper()}") or None for name in ("ca", "cert", "key")}
