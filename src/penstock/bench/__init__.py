@@ -1,1 +1,1 @@
-"""Measuring a server from outside: the load, the baseline beside it, and the check of what was read back."""
+"""Measuring a server from outside: the load, a baseline measured beside it, and a check of what was read back."""

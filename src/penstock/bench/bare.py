@@ -1,7 +1,7 @@
 """The baseline: a round trip over loopback to a process that does nothing but write and sync what it gets.
 
 The process is `python -m penstock.bench.bare DIR`. It takes requests of a fixed length, writes and syncs each, and
-replies with a fixed number of bytes: what no durable server can do without.
+replies with a fixed number of bytes: the least that any durable server has to do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_BYTES = 4096
 
 
 class Bare:
-    """The process, started when it is needed; to be used in a `with` block."""
+    """The process, started when it is first needed; use it in a `with` block."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -59,7 +59,7 @@ class Bare:
 
 
 class Trips:
-    """One connection to it; latencies go into a histogram."""
+    """One connection to the process; latencies go into a histogram."""
 
     def __init__(self, port: int, request_bytes: int, reply_bytes: int) -> None:
         self._request = os.urandom(request_bytes)
@@ -71,7 +71,7 @@ class Trips:
         self.seconds = 0.0
 
     def run(self, seconds: float) -> None:
-        """One after the other, for some seconds, and at least one."""
+        """Make round trips one after the other for some seconds, at least one."""
         connection, request, reply = self._socket, self._request, self._reply
         first_ns = before_ns = perf_counter_ns()
         until_ns = first_ns + round(seconds * 1e9)
@@ -88,11 +88,11 @@ class Trips:
 
     @property
     def per_second(self) -> float:
-        """How many a second, one at a time."""
+        """Round trips a second, one at a time."""
         return self.histogram.count / self.seconds
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the connection."""
         self._socket.close()
 
 
@@ -137,7 +137,7 @@ def _answer(connection: socket.socket, path: Path) -> None:
 
 
 def _receive(connection: socket.socket, room: memoryview) -> bool:
-    """Fill the room; False if the other end closed first."""
+    """Fill the buffer; False if the other end closed first."""
     got = 0
     while got < len(room):
         count = connection.recv_into(room[got:])

@@ -1,4 +1,4 @@
-"""`consume`: how fast messages are received and acked, beside publishing the same."""
+"""`consume`: how fast messages are received and acked, compared with publishing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.bench.topics import GROUP, check_acked, check_published, new_name,
 from penstock.client.consumer import AsyncClientConsumer
 
 WAIT_S = 10.0
-"""After so long without a message, something is missing."""
+"""After this time without a message, some are missing."""
 _PREPARED_BATCH, _PREPARED_WINDOW = 1000, 8
 
 
@@ -38,7 +38,7 @@ class Consuming:
 
 
 async def consume(target: Target, plan: Consuming) -> Figure:
-    """Publish what there is to consume, then measure."""
+    """Publish messages, then measure consuming them."""
     topic = new_name()
     async with target.client() as client, topics(target, client, [topic]) as before, target.links(1) as links:
         batch = min(plan.count, _PREPARED_BATCH)
@@ -64,7 +64,7 @@ async def consume(target: Target, plan: Consuming) -> Figure:
 
 
 async def drain(consumer: AsyncClientConsumer, batch: int, count: int, tasks: int) -> tuple[int, float, Histogram]:
-    """Receive and ack everything from some tasks: how many came, in how many seconds, and how long batches took."""
+    """Receive and ack everything in some tasks: how many messages came, in what time, and the latency of batches."""
     histogram = Histogram()
     received = acked = 0
     all_acked = asyncio.Event()
@@ -92,7 +92,7 @@ async def drain(consumer: AsyncClientConsumer, batch: int, count: int, tasks: in
         seconds = (perf_counter_ns() - start_ns) / 1e9
         if workers.done():
             workers.result()
-    finally:  # those who ask for more need not wait for it
+    finally:  # tasks that still wait for messages are not needed
         end.cancel()
         workers.cancel()
         await asyncio.gather(end, workers, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What a run measured, beside what, and what it verified; for programs, and as people read it."""
+"""What a run measured, its baseline, and what it verified: for programs, and as text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SYNCS = {
 
 
 class RunFailed(PenstockError):
-    """The server could not be measured to the end."""
+    """The measurement did not finish."""
 
 
 class Mismatch(RunFailed):
-    """What the server has is not what it acknowledged, or what it has did not come."""
+    """The server does not have what it acknowledged, or did not deliver what it has."""
 
 
 def check_count(what: str, found: int, expected: int) -> str:
-    """The two counts in words, if they are the same; raises Mismatch if not."""
+    """The count in words, if it is the expected one; raises Mismatch otherwise."""
     if found != expected:
         raise Mismatch(f"{what}: {found:,} instead of {expected:,}")
     return f"{what}: {found:,}"
@@ -53,22 +53,21 @@ class Figure:
     message_bytes: int
     latency: Latency
     latency_of: str
-    """What took so long, from when to when."""
+    """What the latency is measured of, from when to when."""
     verified: tuple[str, ...]
     beside: Beside | None = None
 
     @property
     def messages_per_s(self) -> float:
-        """The rate."""
         return self.messages / self.seconds if self.seconds else 0.0
 
     @property
     def mb_per_s(self) -> float:
-        """The rate of the values alone, in millions of bytes."""
+        """Millions of bytes a second, counting values only."""
         return self.messages_per_s * self.message_bytes / 1e6
 
     def as_json(self) -> dict[str, Any]:
-        """The figure for programs."""
+        """The figure as JSON objects."""
         return {**asdict(self), "messages_per_s": self.messages_per_s, "mb_per_s": self.mb_per_s}
 
 
@@ -90,11 +89,11 @@ class Conditions:
     load_after: tuple[float, float, float]
 
 
-# As people read it.
+# As text.
 
 
 def details(figure: Figure) -> list[tuple[str, str]]:
-    """Everything about one figure, line by line."""
+    """All details of one figure, line by line."""
     latency = figure.latency
     lines = [
         ("messages/s", f"{figure.messages_per_s:,.0f}"),
@@ -120,7 +119,7 @@ def details(figure: Figure) -> list[tuple[str, str]]:
 
 
 def ratio(beside: Beside) -> str:
-    """How the figure stands to what was measured beside it."""
+    """The figure relative to its baseline."""
     if beside.of_times:
         return f"{beside.ratio:.2f} × its time (p50)"
     return f"{beside.ratio:.2f} × its rate"
@@ -135,7 +134,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def summary(figures: Sequence[tuple[str, Figure]]) -> list[list[str]]:
-    """A line for each figure, by its name."""
+    """A line for each figure, with its name."""
     lines = []
     for name, figure in figures:
         beside = figure.beside
@@ -152,7 +151,7 @@ def summary(figures: Sequence[tuple[str, Figure]]) -> list[list[str]]:
 
 
 def surroundings(conditions: Conditions) -> list[tuple[str, str]]:
-    """What it was measured on."""
+    """The conditions of the measurement."""
     server = conditions.version if conditions.own_server else f"{conditions.version} at {conditions.server}"
     before, after = (
         " ".join(f"{average:.2f}" for average in load) for load in (conditions.load_before, conditions.load_after)

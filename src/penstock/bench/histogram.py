@@ -1,4 +1,4 @@
-"""Durations counted in buckets: any number of them in little memory, percentiles with a known error."""
+"""Durations counted in buckets: little memory for any number of them, and percentiles with a known error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _BITS = 8
 _HALF = 1 << (_BITS - 1)
 RELATIVE_ERROR = 1 / _HALF
-"""A percentile is never less than the true one, and more by at most this part of it."""
+"""A percentile is never lower than the true one, and higher by at most this fraction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Histogram:
         self._counts: defaultdict[int, int] = defaultdict(int)
 
     def record(self, ns: int, times: int = 1) -> None:
-        """Count a duration, so many times."""
+        """Count a duration, once or several times."""
         shift = ns.bit_length() - _BITS
         self._counts[(shift << (_BITS - 1)) + (ns >> shift) if shift > 0 else ns if ns > 0 else 0] += times
         self.count += times
@@ -51,7 +51,7 @@ class Histogram:
             self.max_ns = ns
 
     def percentile(self, percent: float) -> int:
-        """The nanoseconds that so many in a hundred did not exceed; 0 where there are none."""
+        """The duration that this percentage did not exceed, in nanoseconds; 0 if nothing was recorded."""
         wanted = max(1, math.ceil(self.count * percent / 100))
         seen = 0
         for bucket in sorted(self._counts):

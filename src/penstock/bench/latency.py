@@ -1,7 +1,7 @@
-"""`latency`: from when a message was to be sent until it is received, at a fixed rate, without coordinated omission.
+"""`latency`: from the time a message is due to the time it is received, at a fixed rate; no coordinated omission.
 
-The schedule does not wait for the server. A server that stops for a second makes every message of that second late,
-also those that could not be sent meanwhile: each counts from the time at which it was due.
+The schedule does not wait for the server. If a server stalls for a second, every message of that second is late, even
+those that could not be sent: each is measured from the time at which it was due.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BARE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What is due when."""
+    """The messages to send, and when."""
 
     rate: float = 50_000.0
     """Messages a second."""
@@ -36,7 +36,7 @@ class Schedule:
     """Messages a request, all due at the same moment."""
     connections: int = 1
     window: int = 64
-    """Requests under way on a connection; what is due beyond that waits, and its latency grows."""
+    """Requests under way on a connection; further ones wait, which adds to their latency."""
     size: int = 100
     seconds: float = 5.0
 
@@ -48,12 +48,12 @@ class Schedule:
 
     @property
     def requests(self) -> int:
-        """How many it has."""
+        """How many requests it has."""
         return max(1, math.ceil(self.seconds * self.rate / self.batch))
 
 
 async def latency(target: Target, plan: Schedule) -> Figure:
-    """Measure it, with publishers and consumer on connections of their own."""
+    """Measure it, with publishers and the consumer on separate connections."""
     topic = new_name()
     expected = plan.requests * plan.batch
     requests = StampedRequests(topic, plan.batch, max(plan.size, STAMP_BYTES))
@@ -99,7 +99,7 @@ async def latency(target: Target, plan: Schedule) -> Figure:
 async def _receive(
     consumer: AsyncClientConsumer, expected: int, wait_s: float, to_ack: asyncio.Queue[list[AsyncReceived]]
 ) -> Histogram:
-    """Receive until all have come: how late they were."""
+    """Receive until all messages have come; their latencies."""
     histogram = Histogram()
     received = 0
     while received < expected:
@@ -115,7 +115,7 @@ async def _receive(
 
 
 async def _ack(consumer: AsyncClientConsumer, expected: int, to_ack: asyncio.Queue[list[AsyncReceived]]) -> int:
-    """Ack what was received, and how much; what comes while an ack is under way goes with the next one."""
+    """Ack all messages; those received while an ack is under way go with the next. How many were acked."""
     acked = 0
     while acked < expected:
         messages = await to_ack.get()

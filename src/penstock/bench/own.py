@@ -1,4 +1,4 @@
-"""A server of our own: `penstock serve` as a process beside the load, on a directory that goes afterwards."""
+"""A server for a measurement: `penstock serve` as a separate process, on a directory that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OwnServer:
         except BaseException:
             self._end()
             raise
-        self._reader = threading.Thread(target=self._read, daemon=True)  # so that its log never fills the pipe
+        self._reader = threading.Thread(target=self._read, daemon=True)  # or its log would fill the pipe
         self._reader.start()
         return self
 
@@ -53,7 +53,7 @@ class OwnServer:
         self._end()
 
     def trouble(self) -> str | None:
-        """The last thing that it said, if it ended by itself."""
+        """The last line of its log, if it has ended by itself."""
         try:
             self.process.wait(_ENDING_S)  # its connections are gone before it is
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ class OwnServer:
         self.process.terminate()
         try:
             self.process.wait(_STOP_S)
-        finally:  # also where somebody had no patience
+        finally:  # also if it was interrupted
             self.process.kill()
             self.process.wait()
             if self._reader is not None:

@@ -1,4 +1,4 @@
-"""Where a run takes place: the server that is measured, and the directory of what is measured beside it."""
+"""Where a run takes place: the server that is measured, and the directory of the baseline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Target:
-    """The server of one figure, with what else the figure needs."""
+    """The server of one figure, and its baseline."""
 
     def __init__(self, address: str, token: str | None, bare: Bare, ours: bool) -> None:
         self.address = address
@@ -48,7 +48,7 @@ class Target:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[AsyncClient]:
-        """A client: to consume, and to ask for what the server has."""
+        """A client: to consume, and to check what the server has."""
         async with AsyncClient(self.address, token=self.token, timeout=_TIMEOUT_S) as client:
             self.welcome = client.link.welcome
             yield client
@@ -58,9 +58,9 @@ Measure = Callable[[Target], Coroutine[Any, Any, Result]]
 
 
 class Place:
-    """A server that is there already, or one of our own for each figure; to be used in a `with` block.
+    """A running server, or a new one for each figure; use it in a `with` block.
 
-    Everything that is written here goes at the end and not before: removing files changes how fast others sync.
+    Files are removed only at the end: removing them earlier changes how fast others sync.
     """
 
     def __init__(self, server: str | None, token: str | None = None, directory: Path | None = None) -> None:
@@ -87,12 +87,12 @@ class Place:
         self._stack.close()
 
     def measure(self, measure: Measure[Result]) -> Result:
-        """Run a figure on an event loop, with a server of its own unless there is one."""
+        """Run a figure on an event loop, with a new server unless one was given."""
         import uvloop
 
         with self._target() as target:
             gc.collect()
-            gc.freeze()  # what is here now need not be looked at in the middle of a figure
+            gc.freeze()  # existing objects need not be scanned during a figure
             try:
                 result = uvloop.run(measure(target))
             except (ConnectionLost, RequestTimeout) as error:
@@ -117,7 +117,7 @@ class Place:
             yield Target(own.address, self._token, self._bare, ours=True)
 
     def conditions(self) -> Conditions:
-        """What the figures up to now were measured on."""
+        """The conditions of the figures measured so far."""
         address, welcome = self._seen or ("", None)
         return Conditions(
             server=address,
@@ -134,7 +134,7 @@ class Place:
 
 
 def file_system_of(directory: Path) -> str:
-    """The kind of file system that a directory is on, as far as the system tells."""
+    """The type of file system of a directory, if the system tells it."""
     found = ("", "")
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text().splitlines():

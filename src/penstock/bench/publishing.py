@@ -1,4 +1,4 @@
-"""`publish`: how fast messages are taken durably, beside the bare round trip."""
+"""`publish`: how fast messages become durable, compared with a bare round trip."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Publishing:
         return f"publish, {messages}, {connections}, {window}{rate}"
 
     def slices(self) -> list[Extent]:
-        """The run in parts, between which the baseline is measured; what follows a schedule is one."""
+        """The run in parts, between which the baseline is measured; a run with a schedule is one part."""
         parts = 1 if self.rate is not None else min(_SLICES_MAX, max(2, round(self.seconds / _SLICE_S)))
         if self.count is None:
             return [Extent(seconds=self.seconds / parts)] * parts

@@ -1,4 +1,4 @@
-"""`queues`: publish to and consume from many topics in turn, beside the same with one."""
+"""`queues`: publish to and consume from many topics in turn, compared with one topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Queues:
 
     @property
     def messages(self) -> int:
-        """How many in all."""
+        """How many messages in all."""
         return self.queues * self.rounds * self.batch
 
 

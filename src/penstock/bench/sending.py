@@ -1,4 +1,4 @@
-"""The load: requests to publish, so many under way, as fast as they are answered or by a schedule.
+"""The load: publish requests, a fixed number under way, as fast as they are answered or by a schedule.
 
 There is no task and no future for a request, only a callback: the load shares its cores with the server.
 """
@@ -38,9 +38,9 @@ Parts = tuple[bytes, bytes]
 
 
 class Requests:
-    """Batches of random values, over and over the same few, to one topic after the other.
+    """Batches of random values, a few that are repeated, to one topic after the other.
 
-    Of a body only the sequence number is new: topic and payload are encoded here, once.
+    Topic and payload are encoded once, here; only the sequence number of a request is new.
     """
 
     def __init__(self, topics: Sequence[str], batch: int, size: int) -> None:
@@ -79,7 +79,7 @@ def stamp_of(value: bytes) -> int:
 
 
 class Extent(NamedTuple):
-    """How much to do: so many requests, or as many as can be done in some seconds."""
+    """How much to do: a number of requests, or as many as possible in some seconds."""
 
     requests: int | None = None
     seconds: float = 3.0
@@ -106,8 +106,8 @@ class _Lane:
 class Sender:
     """Publishes over some connections; latencies go into a histogram.
 
-    By a schedule, each request has a time at which it is due, whatever became of those before: that is where its
-    latency begins, however late it is sent.
+    With a schedule, each request is due at a fixed time, whatever happened to those before. Its latency is measured
+    from that time, however late it is sent.
     """
 
     def __init__(self, links: Sequence[Link], requests: Requests, window: int) -> None:
@@ -117,7 +117,7 @@ class Sender:
         self.histogram = Histogram()
         self.request_bytes = 0
         self.reply_bytes = 0
-        """How long a frame of each is, once there was one."""
+        """The size of a request and of a reply, after the first of each."""
 
     async def run(self, extent: Extent, per_second: float | None = None) -> Sent:
         """Send and wait for all replies; `per_second` is how many requests are due each second."""
@@ -145,7 +145,7 @@ class Sender:
         return Sent(self._done, (perf_counter_ns() - self._start_ns) / 1e9)
 
     def _pump(self) -> None:
-        """Send what is due, as long as not too much is under way."""
+        """Send requests that are due, as long as not too many are under way."""
         now_ns = perf_counter_ns()
         if now_ns >= self._stop_ns:
             self._total = min(self._total, max(1, self._number))
@@ -181,7 +181,7 @@ class Sender:
 class _Ticker:
     """Calls a function every so often, from `start` to `stop`; where Linux has no timer for it, each millisecond.
 
-    It ticks more finely than the timers of an event loop, which know whole milliseconds.
+    It is finer than the timers of an event loop, which have a resolution of a millisecond.
     """
 
     def __init__(self, interval_s: float, call: Callable[[], None]) -> None:
@@ -192,7 +192,6 @@ class _Ticker:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin."""
         self._fd = _new_timer(self._interval_s)
         if self._fd is not None:
             self._loop.add_reader(self._fd, self._ticked, self._fd)

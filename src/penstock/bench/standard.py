@@ -17,11 +17,11 @@ from penstock.bench.topics import GROUP, new_name, topics
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much each figure does."""
+    """How much work each figure does."""
 
     seconds: float
     count: int
-    """Messages to be consumed: few enough to be in the journal still, where consumers that keep up find them."""
+    """Messages to consume: few enough that they are still in the journal, where consumers that keep up find them."""
 
 
 FULL = Effort(3.0, 500_000)
@@ -30,7 +30,7 @@ QUICK = Effort(0.3, 50_000)
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """One of them."""
+    """A standard figure."""
 
     name: str
     what: str
@@ -39,7 +39,7 @@ class Standard:
 
 
 def warm(measure: Measure[Result]) -> Measure[Result]:
-    """The same figure, on a server that has done a little of everything: its first second is not measured."""
+    """The same figure on a server that is warm: it has done a little of everything before."""
 
     async def run(target: Target) -> Result:
         await _warm_up(target)
@@ -57,7 +57,7 @@ async def _warm_up(target: Target) -> None:
             while messages := await consumer.receive(1000):
                 await consumer.ack(messages)
         if target.ours:
-            await client.settle()  # for which it must have loaded everything that it needs
+            await client.settle()  # so that it has loaded what it needs for that
 
 
 def _publishing(name: str, what: str, batch: int, connections: int, window: int) -> Standard:

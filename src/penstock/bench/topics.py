@@ -1,4 +1,4 @@
-"""The topics of a run, and what the server has of them."""
+"""The topics of a run, and checks of what the server has of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PATIENCE_S = 5.0
 
 
 def new_name() -> str:
-    """A name that no topic has."""
+    """A new topic name."""
     return f"bench-{uuid.uuid4().hex[:12]}"
 
 
 @contextlib.asynccontextmanager
 async def topics(target: Target, client: AsyncClient, names: Sequence[str]) -> AsyncIterator[dict[str, int]]:
-    """Have these topics, each with how many messages it has ever had.
+    """Make these topics, if they are new; how many messages each has ever had.
 
-    Those that were made for this are deleted afterwards, unless the whole server goes.
+    Those that were made here are deleted afterwards, unless the whole server is.
     """
     made: list[str] = []
 
@@ -40,14 +40,14 @@ async def topics(target: Target, client: AsyncClient, names: Sequence[str]) -> A
         yield await ends_of(client, names)
     finally:
         if not target.ours:
-            with contextlib.suppress(PenstockError, TimeoutError):  # what went wrong before is what counts
+            with contextlib.suppress(PenstockError, TimeoutError):  # an earlier error is the one that counts
                 async with asyncio.timeout(_PATIENCE_S):
                     await client.ping()
                 await _for_each(made, client.delete_topic)
 
 
 async def _for_each(names: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:
-    """Some at a time."""
+    """Do something with each name, some at a time."""
     left = iter(names)
 
     async def work() -> None:

@@ -13,8 +13,8 @@ from penstock.model.errors import DirectoryLocked
 from penstock.storage.interface import Buffer, inside
 
 READABLE_BY = {"owner": (0o600, 0o700), "group": (0o640, 0o750), "all": (0o644, 0o755)}
-"""The modes of files and of directories, by who may read them; the umask may take more away."""
-_BUFFERS_MAX = 1024  # what one pwritev takes (IOV_MAX on Linux)
+"""The modes of files and of directories, by who may read them; the umask may restrict them further."""
+_BUFFERS_MAX = 1024  # the most that one pwritev takes (IOV_MAX on Linux)
 _JOIN_BYTES_MAX = 64 * 1024  # below this, copying is cheaper than a long vector
 
 
@@ -71,7 +71,7 @@ class OpenFile:
 
 
 class FileStorage:
-    """A directory of the machine; made when it is missing. What is there already keeps its mode."""
+    """A directory on this machine, created if it is missing. Existing files keep their mode."""
 
     def __init__(self, path: str | os.PathLike[str], readable_by: str = "owner") -> None:
         self._root = Path(path).absolute()
@@ -142,7 +142,7 @@ class FileStorage:
             os.close(fd)
 
     def _make(self, path: Path) -> None:
-        """Make a directory and what is above it, each durable before the next."""
+        """Create a directory and its parents, each durable before the next."""
         if not path.is_dir():
             self._make(path.parent)
             with contextlib.suppress(FileExistsError):

@@ -21,7 +21,7 @@ Buffer = bytes | memoryview
 
 
 def inside(name: str) -> str:
-    """The name itself; one that leads out of its directory is refused, whoever asks (H4)."""
+    """The name itself; raises if it leads out of its directory (H4)."""
     if not is_inside(name):
         raise PermissionError(errno.EACCES, "this name leads out of its directory", name)
     return name
@@ -31,7 +31,7 @@ class File(Protocol):
     """An open file, read and written by position."""
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers one after the other; the position behind the last byte."""
+        """Write the buffers one after the other; the position after the last byte."""
 
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
@@ -46,7 +46,7 @@ class File(Protocol):
         """How many bytes the file has."""
 
     def close(self) -> None:
-        """Give the descriptor back; closing twice is harmless."""
+        """Close the file; closing twice is harmless."""
 
 
 class Storage(Protocol):
@@ -54,7 +54,7 @@ class Storage(Protocol):
 
     @property
     def path(self) -> str | None:
-        """The directory on this machine; None where it is none."""
+        """The directory on this machine; None if it is not on disk."""
 
     def create(self, name: str) -> File:
         """A new, empty file; an old one of that name is emptied. Missing directories are made."""
@@ -69,35 +69,35 @@ class Storage(Protocol):
         """Remove a file; one that is not there is no error."""
 
     def list(self, directory: str) -> list[str]:
-        """The names of what is in a directory, in order; none when there is no such directory."""
+        """The names in a directory, sorted; empty if there is no such directory."""
 
     def sync_directory(self, directory: str) -> None:
         """Return once every create, rename and remove in the directory is on the disk."""
 
     def free_bytes(self) -> int:
-        """How much more the disk can take."""
+        """How many bytes are free on the disk."""
 
     def elsewhere(self, path: str) -> Storage:
         """The storage of another directory, such as an archive; a relative path is taken from this one."""
 
     def lock(self) -> None:
-        """Keep every other process out, or raise DirectoryLocked."""
+        """Lock the directory for this process, or raise DirectoryLocked."""
 
     def close(self) -> None:
-        """Let the lock go."""
+        """Release the lock."""
 
 
 # Whole files.
 
 
 def put_file(storage: Storage, name: str, buffers: Sequence[Buffer]) -> None:
-    """Write a whole file so that after any crash it is there complete, or is what it was before."""
+    """Write a whole file, so that after a crash it is complete, or as it was before."""
     stage_file(storage, name, buffers)
     publish_files(storage, [name])
 
 
 def stage_file(storage: Storage, name: str, buffers: Sequence[Buffer], temporary: str = TEMPORARY) -> None:
-    """The first half of `put_file`: the bytes are on the disk, under a name that ends with `temporary`."""
+    """The first half of `put_file`: write the bytes and sync them, under a name that ends with `temporary`."""
     file = storage.create(name + temporary)
     try:
         file.write(0, buffers)
@@ -111,7 +111,7 @@ def stage_file(storage: Storage, name: str, buffers: Sequence[Buffer], temporary
 
 
 def publish_files(storage: Storage, names: Sequence[str], temporary: str = TEMPORARY) -> None:
-    """The second half: staged files get their names, with one sync for each directory."""
+    """The second half: give staged files their names, with one sync for each directory."""
     for name in names:
         storage.rename(name + temporary, name)
     for directory in dict.fromkeys(posixpath.dirname(name) for name in names):

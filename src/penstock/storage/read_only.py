@@ -1,7 +1,7 @@
-"""A directory that is looked at and not touched: whatever would change it is refused.
+"""A directory that is only read: every change is refused.
 
-Only what recovery does to a torn tail (cutting it off, and syncing that) passes without effect: who reads it so has to
-go by the end that recovery found, not by the size of the file.
+Only what recovery does to a torn tail (cutting it off, and syncing) is allowed, without effect: readers must use the
+end that recovery found, not the size of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.storage.interface import Buffer, inside
 
 
 class ReadOnlyFile(OpenFile):
-    """A file that keeps its bytes."""
+    """A file that cannot be changed."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class ReadOnlyFile(OpenFile):
 
 
 class ReadOnlyStorage:
-    """A directory of the machine as it is; not made when it is missing."""
+    """A directory on this machine; not created if it is missing."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = Path(path).absolute()
@@ -44,10 +44,10 @@ class ReadOnlyStorage:
         return str(self._root)
 
     def check_unlocked(self) -> None:
-        """Raise DirectoryLocked if a broker has the directory open now; the lock is only looked at."""
+        """Raise DirectoryLocked if a broker has the directory open now; the lock is not kept."""
         try:
             fd = os.open(self._root / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # no broker was ever here, or a copy was made without it
+        except FileNotFoundError:  # no broker was ever here, or it was not copied
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Refusals of a storage: nothing was done and nothing is broken, so the same can be tried again later.
+"""Refusals of a storage: nothing was done and nothing is broken, so it can be retried later.
 
 A full disk is one, and so is a process (or a machine) that has no file descriptor left. Every other `OSError` is a
-failure: nobody knows what is on the disk.
+failure, after which it is not known what is on the disk.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 def is_refusal(error: OSError) -> bool:
-    """Whether the storage only refused."""
+    """Whether the error is a refusal."""
     return error.errno in _FULL or lacks_descriptors(error)
 
 
 def lacks_descriptors(error: OSError) -> bool:
-    """Whether there was no file descriptor for it."""
+    """Whether there was no file descriptor left."""
     return error.errno in _NO_DESCRIPTORS
 
 
 def refusal_of(error: OSError, what: str) -> DiskFull | Overloaded | None:
-    """A refusal as callers get it, with what it means for them; None: it is a failure."""
+    """The error that callers get for a refusal, with what it means for them; None for a failure."""
     if error.errno in _FULL:
         return DiskFull(f"the disk is full: {what}")
     if lacks_descriptors(error):
@@ -37,7 +37,7 @@ def refusal_of(error: OSError, what: str) -> DiskFull | Overloaded | None:
 
 @contextlib.contextmanager
 def told_as_refusals(what: str) -> Iterator[None]:
-    """Raise what the storage refuses inside as callers get it; failures go through as they are."""
+    """Turn refusals of the storage into the errors that callers get; failures pass unchanged."""
     try:
         yield
     except OSError as error:

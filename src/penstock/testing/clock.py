@@ -7,7 +7,7 @@ import threading
 
 
 class VirtualClock:
-    """Both clocks of the broker, under the test's hand; sleeping on it takes no real time.
+    """Both clocks of the broker, controlled by the test; sleeping on it takes no real time.
 
     >>> clock = VirtualClock()
     >>> clock.advance(1.5)
@@ -33,14 +33,14 @@ class VirtualClock:
         return self._monotonic_us / 1_000_000
 
     def sleep_s(self, seconds: float) -> None:
-        """Let the time pass at once: the clock moves for everybody."""
+        """Move the clock forward at once, for everybody."""
         self.advance(seconds)
 
     def random_bytes(self, count: int) -> bytes:
         return self._random.randbytes(count)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move both clocks forward."""
         with self._moving:
             self._wall_us += round(seconds * 1_000_000)
             self._monotonic_us += round(seconds * 1_000_000)

@@ -1,16 +1,16 @@
 """A disk that fails as real disks do.
 
-It keeps two states of everything: what the process sees, and what is surely on the platter. `crash` throws
-the first away and keeps of the unsynced writes an arbitrary part: some whole, some torn in the middle, some
-not at all, in any order; the same for unsynced creates, renames and removes. All choices come from a seed.
+It keeps two states of everything: what the process sees, and what is certainly on disk. `crash` discards the first, and
+keeps an arbitrary part of the unsynced writes: some whole, some torn in the middle, some not at all, in any order; the
+same for unsynced creates, renames and removes. All choices come from a seed.
 
     storage = FaultyStorage(seed=7)
     ...                            # run a broker on it
     storage = storage.crash()      # power cut: what a new broker would find
 
-`cut_power_after(n)` stops the disk in the middle of what the broker is doing. `fail(operation, error)` makes
-operations fail: once, or always. A failed sync forgets that the writes
-were not on disk, as Linux does: a later sync that succeeds says nothing of them.
+`cut_power_after(n)` stops the disk in the middle of what the broker is doing. `fail(operation, error)` makes operations
+fail, once or always. A failed sync forgets that the writes were not on disk, as Linux does: a later sync that succeeds
+says nothing about them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FaultyFile(MemoryFile):
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         data = b"".join(buffers)
         room = self._storage.room_for(position + len(data) - len(self.content))
-        if room < 0:  # as a full disk does: part of it is written, then the error comes
+        if room < 0:  # as on a full disk: a part is written, then comes the error
             self._store(position, data[: max(0, len(data) + room)])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._name)
         try:
@@ -105,22 +105,22 @@ class FaultyStorage(MemoryStorage):
         self._faults[operation] = (lambda name: name_contains in name, error, always)
 
     def cut_power_after(self, operations: int) -> None:
-        """Let this many more changes through, then fail everything: a crash in the middle of what follows."""
+        """Allow this many more changes, then fail everything: a crash in the middle of an operation."""
         self._operations_left = operations
 
     def heal(self) -> None:
-        """Take all requested failures back."""
+        """Cancel all requested failures."""
         self._faults.clear()
 
     def flip_bit(self, name: str, position: int, bit: int = 0) -> None:
-        """Rot: change one bit of a file, as seen and as durable."""
+        """Bit rot: change one bit of a file, as seen and as durable."""
         inode = self._inodes[name]
         inode.seen[position] ^= 1 << bit
         if position < len(inode.durable):
             inode.durable[position] ^= 1 << bit
 
     def crash(self) -> FaultyStorage:
-        """Cut the power; the storage as the next process finds it. This one fails from now on."""
+        """Cut the power; returns the storage as the next process finds it. This one fails from now on."""
         self.crashed = True
         survivor = FaultyStorage(self.random.randrange(1 << 62), self.capacity_bytes)
         names = dict(self._durable_names)
@@ -137,7 +137,7 @@ class FaultyStorage(MemoryStorage):
         return survivor
 
     def _survivor_of(self, inode: Inode) -> Inode:
-        """The file with an arbitrary part of its unsynced writes; the old one is left to the dead process."""
+        """A copy of the file with an arbitrary part of its unsynced writes."""
         survivor = Inode()
         survivor.durable = bytearray(inode.durable)
         for position, data in inode.unsynced:
@@ -152,7 +152,7 @@ class FaultyStorage(MemoryStorage):
         return survivor
 
     def check(self, operation: str, name: str) -> None:
-        """Raise what was asked for with `fail`; called before every operation."""
+        """Raise the error requested with `fail`; called before every operation."""
         if self._operations_left is not None and operation in _CHANGES:
             self.crashed = self.crashed or self._operations_left == 0
             self._operations_left -= 1
@@ -166,7 +166,7 @@ class FaultyStorage(MemoryStorage):
                 raise OSError(error, os.strerror(error), name)
 
     def room_for(self, growth_bytes: int) -> int:
-        """What would be free after growing by this much."""
+        """How many bytes would be free after growing by this many."""
         return self.free_bytes() - max(0, growth_bytes)
 
     def create(self, name: str) -> FaultyFile:

@@ -1,4 +1,4 @@
-"""A disk in memory: fast, gone when the process ends."""
+"""A disk in memory: fast, and gone when the process ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MemoryFile:
         return bytes(self.content[position : position + length])
 
     def sync(self) -> None:
-        """Memory is as durable as it gets at once."""
+        """There is nothing to sync."""
 
     def truncate(self, length: int) -> None:
         del self.content[length:]
@@ -35,7 +35,7 @@ class MemoryFile:
         return len(self.content)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """There is no descriptor to close."""
 
 
 class MemoryStorage:
@@ -71,7 +71,7 @@ class MemoryStorage:
         return sorted({name[len(prefix) :].split("/")[0] for name in self.contents if name.startswith(prefix)})
 
     def sync_directory(self, directory: str) -> None:
-        """Names are as durable as they get at once."""
+        """There is nothing to sync."""
 
     def free_bytes(self) -> int:
         return self.capacity_bytes - sum(map(len, self.contents.values()))
