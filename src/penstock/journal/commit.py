@@ -1,4 +1,4 @@
-"""What waits for the disk: blocks, the group that gathers them, and the commit their publishers wait on."""
+"""What waits for the disk: blocks, the group that they are written in, and the commit that publishers wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.stored import Place
 
 
 class Lock(Protocol):
-    """The state lock: whoever hands blocks in holds it, and it is held when their owner is told."""
+    """The state lock: callers hold it when they hand blocks in, and it is held when the owner is called."""
 
     @property
     def held(self) -> bool:
@@ -37,7 +37,7 @@ class Block(Protocol):
     timestamp_us: int
 
     def encode(self) -> list[bytes]:
-        """The body, once no more is added to it."""
+        """The body; nothing is added to the block afterwards."""
 
 
 B = TypeVar("B", bound=Block)
@@ -45,13 +45,13 @@ B_contra = TypeVar("B_contra", bound=Block, contravariant=True)
 
 
 class BlockOwner(Protocol[B_contra]):
-    """Whoever hands blocks in, and is told what became of them; both with the state lock held."""
+    """The owner of the blocks, which is told their outcome; always with the state lock held."""
 
     def committed(self, block: B_contra, place: Place) -> None:
-        """The body is where it will be read from; in order."""
+        """The block was committed, and its body is at this place; called in order."""
 
     def refused(self, block: B_contra) -> None:
-        """Nothing of it was written: undo what was done for it; newest first."""
+        """Nothing of the block was written: undo what was done for it; called newest first."""
 
 
 class Commit:
@@ -72,19 +72,19 @@ class Commit:
         return self._error is not None
 
     def result(self) -> None:
-        """Return if it is committed; raise what went wrong otherwise."""
+        """Return if it is committed; raise the error otherwise."""
         if self._error is not None:
             raise type(self._error)(*self._error.args) from self._error
 
     def block(self) -> None:
         """Wait in this thread until the outcome is known."""
-        known = threading.Lock()  # bare: Ctrl-C in a wait leaves no other lock behind
+        known = threading.Lock()  # a bare lock: Ctrl-C while waiting leaves nothing locked
         known.acquire()
         self.on_done(known.release)
         known.acquire()
 
     def on_done(self, callback: Callable[[], object]) -> None:
-        """Call back, from the thread that commits, once the outcome is known; at once if it is."""
+        """Call back once the outcome is known, from the thread that commits; at once if it is known."""
         with self._lock:
             if not self.done:
                 if self._callbacks is None:
@@ -94,7 +94,7 @@ class Commit:
         callback()
 
     def finish(self, error: PenstockError | None, synced: bool) -> None:
-        """Tell the outcome to all who wait."""
+        """Set the outcome, and call everybody who waits for it."""
         with self._lock:
             self._error, self.synced, self.done = error, synced, True
             callbacks = self._callbacks
@@ -103,7 +103,7 @@ class Commit:
 
 
 class CommitObserver:
-    """Whoever keeps figures of what the journal does; this one keeps none."""
+    """Counts what the journal does; this base class counts nothing."""
 
     def monotonic_s(self) -> float:
         """The clock that syncs are measured with."""
@@ -113,7 +113,7 @@ class CommitObserver:
         """A sync took so long; called under the disk lock."""
 
     def committed(self, size_bytes: int) -> None:
-        """A group was written, so many bytes with its header; its blocks are in."""
+        """A group of this size, header included, was written, and its blocks are folded."""
 
     def refused(self, error: PenstockError) -> None:
         """A group was not written, for this reason."""

@@ -13,7 +13,7 @@ _ZEROS = bytes(RESERVE_BYTES)
 
 
 class JournalFile:
-    """One file, its ends, and who reads it; those who share it pin, unpin and retire it with the state lock held."""
+    """One file, its ends, and how many read it; hold the state lock to pin, unpin or retire it."""
 
     __slots__ = (
         "_pins",
@@ -30,14 +30,14 @@ class JournalFile:
         self.handle = handle
         self.sequence = sequence
         self.mark = mark
-        self.end = end  # behind the last group
+        self.end = end  # after the last group
         self.synced_end = end
-        self.reserved_end = end  # up to here the file has space on the disk: writing there syncs faster
+        self.reserved_end = end  # up to here, space on disk is allocated: writing there syncs faster
         self._pins = 0
         self._retired = False
 
     def reserve(self, end: int) -> None:
-        """Fill the file with zeros ahead of small writes that would make it grow with every sync."""
+        """Fill the file with zeros ahead of small writes, so that it does not grow with every sync."""
         if end > self.reserved_end and end - self.end <= RESERVE_BYTES // 16:
             self.reserved_end = self.handle.write(max(self.reserved_end, end), [_ZEROS])
 
@@ -46,13 +46,13 @@ class JournalFile:
         self._pins += 1
 
     def unpin(self) -> None:
-        """Let go; the last one closes a file that was retired meanwhile."""
+        """Undo a pin; the last reader closes a file that was retired meanwhile."""
         self._pins -= 1
         if self._retired and self._pins == 0:
             self.handle.close()
 
     def retire(self) -> bool:
-        """Close it unless somebody reads it; whether its space may be reused."""
+        """Close it unless somebody reads it; whether its space can be reused."""
         self._retired = True
         if self._pins == 0:
             self.handle.close()
@@ -61,7 +61,7 @@ class JournalFile:
 
 
 def read_body(handle: File, sequence: int, position: int, length: int, crc: int) -> bytes:
-    """A committed body out of the file of this number, checked."""
+    """A committed body of a file, checked."""
     body = handle.read(position, length)
     if body_crc([body]) != crc:
         raise CorruptData(f"journal file {sequence}", position, "a block does not match its checksum")
@@ -69,7 +69,7 @@ def read_body(handle: File, sequence: int, position: int, length: int, crc: int)
 
 
 class JournalFiles:
-    """The files that are needed, by their numbers, and what is read from them."""
+    """The files that are needed, by sequence."""
 
     def __init__(self, files: dict[int, JournalFile]) -> None:
         self.files = files
@@ -80,7 +80,7 @@ class JournalFiles:
 
 
 class JournalDirectory:
-    """Makes and removes journal files; used ones are kept to be written again, which syncs faster than growing."""
+    """Creates and removes journal files; some are kept and overwritten, which syncs faster than growing a file."""
 
     def __init__(self, storage: Storage, broker: bytes, file_bytes: int) -> None:
         self._storage = storage

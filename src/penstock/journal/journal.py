@@ -1,13 +1,13 @@
 """One journal for everything: blocks gather while the disk is busy, and one sync commits them all.
 
-Anyone may call `flush`: a thread that waits for its commit does it itself when nobody else is at it (so a
-lone publisher pays no thread switch), and the background thread does it for all others. Two locks:
+Anyone may call `flush`: a thread that waits for its commit does it itself if nobody else does (so a
+lone publisher needs no thread switch), and the background thread does it for all others. Two locks:
 the *state lock*, shared with the broker, held only for memory work; and the *disk lock*, held by whoever
 writes. The disk lock is always taken first.
 
-A full disk, or a process with no file descriptor left for the next file, refuses the group and everything behind it;
-what was written of it is cut off, and the journal goes on. Any other failure of a write or a sync freezes the journal:
-nobody can know what is on the disk until it is read again.
+If the disk is full, or the process has no file descriptor left for the next file, the group and everything after it
+are refused; what was written of it is cut off, and the journal stays usable. Any other failure of a write or a sync
+freezes the journal: what is on the disk is not known until it is read again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.storage.refusals import refusal_of
 
 
 class Journal(JournalFiles, Generic[B]):
-    """Gathers blocks, writes them in groups, and knows which files are still needed."""
+    """Gathers blocks and writes them in groups; knows which files are still needed."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Journal(JournalFiles, Generic[B]):
         return self.gathering.commit
 
     def take_back(self, blocks: int, size_bytes: int) -> None:
-        """Undo what was gathered since there were so many blocks and bytes; nobody waits for it yet."""
+        """Undo everything gathered after this many blocks and bytes; nobody waits for it yet."""
         assert self._lock.held
         while len(self.gathering.blocks) > blocks:
             self._owner.refused(self.gathering.blocks.pop())
@@ -102,7 +102,7 @@ class Journal(JournalFiles, Generic[B]):
         self.gathering.size_bytes = size_bytes
 
     def latest_commit(self) -> Commit | None:
-        """The commit behind which everything gathered so far is on disk; None when all of it is."""
+        """The commit after which everything gathered so far is on disk; None if it is already."""
         if self.gathering.blocks:
             return self.gathering.commit
         return self._writing.commit if self._writing else None
@@ -110,7 +110,7 @@ class Journal(JournalFiles, Generic[B]):
     # Committing: no lock held by the caller.
 
     def wait(self, commit: Commit) -> None:
-        """Return once the commit is done, doing the work here if nobody else does; raise if it failed."""
+        """Return once the commit is done, and do the work if nobody else does; raise if it failed."""
         if not commit.done:
             if self._disk_lock.acquire(blocking=False):
                 try:
@@ -119,7 +119,7 @@ class Journal(JournalFiles, Generic[B]):
                 finally:
                     self._disk_lock.release()
             else:
-                self.wake_flusher()  # whoever has the lock may be done with groups
+                self.wake_flusher()  # the holder of the lock may have written its last group
                 commit.block()
         commit.result()
 
@@ -143,7 +143,7 @@ class Journal(JournalFiles, Generic[B]):
                     self._freeze(error)
 
     def seal(self) -> None:
-        """End the current file, if anything is in it: what it holds can then be settled."""
+        """End the current file, unless it is empty: its blocks can then be settled."""
         with self._disk_lock:
             file = self.current
             if file is None or file.end <= FILE_HEADER_BYTES or self.frozen is not None:
@@ -170,7 +170,7 @@ class Journal(JournalFiles, Generic[B]):
         return [file for file in self.files.values() if file is not self.current]
 
     def position(self) -> tuple[int, int, int]:
-        """Up to where the journal is written: (sequence, end, synced end)."""
+        """How far the journal is written: (sequence, end, synced end)."""
         if self.current is not None:
             return self.current.sequence, self.current.end, self.current.synced_end
         return self.next_sequence, 0, 0
@@ -198,7 +198,7 @@ class Journal(JournalFiles, Generic[B]):
             self._writing = group
         try:
             encoded = [block.encode() for block in group.blocks]
-        except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group hears of it
+        except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group fails
             self._fail(group, InvalidArgument(f"it cannot be encoded: {error}"))
             return
         except BaseException:
@@ -210,16 +210,16 @@ class Journal(JournalFiles, Generic[B]):
                 self._place(group, file, entries, end)
         except (DiskFull, Overloaded) as error:
             self._fail(group, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
             self._fail(group, self._freeze(error))
-        except BaseException as error:  # a signal handler that raises: what is on disk is anybody's guess
+        except BaseException as error:  # a signal handler raised: it is not known what is on disk
             self._fail(group, self._freeze(error))
             raise
         else:
             group.commit.finish(None, synced=file.synced_end == file.end)
 
     def _place(self, group: Gathering[B], file: JournalFile, entries: list[BlockEntry], end: int) -> None:
-        """Tell their owner where the blocks are; the file's end moves in the same step: no checkpoint comes between."""
+        """Tell the owner where the blocks are, and move the end of the file, with no checkpoint in between."""
         position = end - sum(entry.length for entry in entries)
         for block, entry in zip(group.blocks, entries, strict=True):
             group.placed += 1
@@ -267,7 +267,7 @@ class Journal(JournalFiles, Generic[B]):
         return file, entries, end
 
     def _cut_unfinished(self) -> None:
-        """Cut off what was written of a group: a refused message must not be found by the next recovery."""
+        """Cut off what was written of a group: the next recovery must not find a refused message."""
         if self.current is not None:
             self.current.handle.truncate(self.current.end)
             self.current.handle.sync()
@@ -303,13 +303,13 @@ class Journal(JournalFiles, Generic[B]):
         self.observer.synced(self.observer.monotonic_s() - started_s)
 
     def _fail(self, group: Gathering[B], error: PenstockError) -> None:
-        """Refuse a group and everything gathered behind it, so that no offset is skipped."""
+        """Refuse a group and everything gathered after it, so that no offset is skipped."""
         with self._lock:
             behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
             for block in reversed(group.blocks[group.placed :] + behind.blocks):
                 self._owner.refused(block)
             self.observer.refused(error)
-            self.on_committed()  # what was given back may be what somebody waits for
+            self.on_committed()  # somebody may wait for what was released
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)
 

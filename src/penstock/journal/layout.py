@@ -32,9 +32,9 @@ A file is a header and then groups, each group being what one commit wrote: all 
       u32  crc              CRC-32C of the body, so that each block can be checked when it is read alone
     bodies, one after the other, in the order of the directory
 
-`synced` settles what a bad group is. If a valid group behind it says that those bytes were on disk, they
-were damaged later: corruption, and nothing may be cut. If none does, they are the remains of a write that
-was never acknowledged: a torn tail.
+`synced` decides what an invalid group is. If a valid group after it says that those bytes were on disk, they
+were damaged later: this is corruption, and nothing may be cut off. Otherwise they are the remains of a write
+that was never acknowledged: a torn tail.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class BlockEntry(NamedTuple):
 
 
 class FileHeader(NamedTuple):
-    """What a journal file says of itself and of the one before."""
+    """What a journal file says about itself and the one before."""
 
     sequence: int
     broker: bytes
@@ -98,7 +98,7 @@ class FileHeader(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group found in a file: where it is, what is in it, and how far the disk was known to be good."""
+    """A group in a file: where it is, what it holds, and how much was certainly on disk when it was written."""
 
     position: int
     end: int
@@ -113,7 +113,7 @@ def file_name(sequence: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """The sequence in the last part of a file's name; None when it is no journal file."""
+    """The sequence in the name of a file; None if it is not a journal file."""
     stem, dot, ending = name.rpartition(".")
     return int(stem) if dot and ending == "journal" and len(stem) == 16 and stem.isdigit() else None
 
@@ -130,7 +130,7 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 
 def decode_file_header(data: bytes) -> FileHeader | None:
-    """The header at the start of `data`, or None where there is no valid one."""
+    """The header at the start of `data`, or None if it is not valid."""
     if len(data) < FILE_HEADER_BYTES:
         return None
     magic, check = _FILE_START.unpack_from(data)
@@ -148,7 +148,7 @@ def encode_group(mark: int, position: int, synced: int, entries: Sequence[BlockE
 
 
 def encode_void(mark: int, position: int, end: int) -> bytes:
-    """A header that makes readers step over everything up to `end`."""
+    """A header that makes readers skip everything up to `end`."""
     return _encode_head(mark, position, 0, 0, end - position - GROUP_HEADER_BYTES, b"")
 
 
@@ -172,7 +172,7 @@ def decode_group(data: bytes, position: int, mark: int) -> Group | None:
 
 
 def claimed_bytes(data: bytes, position: int) -> int:
-    """How long the group at a position would be, by its unchecked header."""
+    """How long the group at a position is, according to its unchecked header."""
     if position + GROUP_HEADER_BYTES > len(data):
         return GROUP_HEADER_BYTES
     blocks, body_bytes, _, _ = _GROUP.unpack_from(data, position + _GROUP_START.size)

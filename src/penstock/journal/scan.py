@@ -1,4 +1,4 @@
-"""Reading a journal file from its first byte: what is in it, where it ends, and whether it was damaged."""
+"""Scanning a journal file from its first byte: what it holds, where it ends, and whether it is damaged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.journal.layout import (
 
 
 class Damage(NamedTuple):
-    """Bytes that were on disk and are not what was written."""
+    """Bytes that were on disk and are not as they were written."""
 
     position: int
     problem: str
@@ -28,8 +28,8 @@ class Scan(NamedTuple):
     """What a journal file holds."""
 
     groups: list[Group]
-    end: int  # behind the last valid group
-    torn_bytes: int  # behind `end`: the start of a write that was never acknowledged
+    end: int  # after the last valid group
+    torn_bytes: int  # after `end`: the start of a write that was never acknowledged
     damage: list[Damage]
 
 
@@ -37,7 +37,7 @@ def scan_journal(data: bytes, broker: bytes, sequence: int, durable_end: int = 0
     """Every valid group of a file, in order.
 
     `durable_end` is what is known from elsewhere (the next file, a checkpoint) to have been on disk.
-    Where `damage` is not empty, the groups behind it are listed too: they are good, and a repair keeps them.
+    If `damage` is not empty, the groups after it are listed too: they are valid, and a repair keeps them.
     """
     mark = mark_of(broker, sequence)
     groups: list[Group] = []
@@ -72,7 +72,7 @@ def _bodies_are_whole(data: bytes, group: Group) -> bool:
 
 
 def _find_group(data: bytes, position: int, mark: int) -> int | None:
-    """Where the next valid group behind a position begins."""
+    """Where the next valid group after a position begins."""
     needle = mark.to_bytes(4, "little")
     place = data.find(needle, position + 1)
     while place >= 0:
@@ -94,7 +94,7 @@ def _was_synced(data: bytes, position: int, mark: int, later: int | None) -> boo
 
 
 def _torn_bytes(data: bytes, position: int, mark: int) -> int:
-    """How much of an unfinished group stands at a position; the remains of a recycled file do not count."""
+    """How many bytes of an unfinished group are at a position; the remains of a recycled file do not count."""
     start = data[position : position + 4]
     if not start or not mark.to_bytes(4, "little").startswith(start):
         return 0

@@ -1,4 +1,4 @@
-"""The bodies of consuming: subscriptions, delivered messages as columns, and what becomes of them as runs."""
+"""The bodies of consuming: subscriptions, delivered messages as columns, and settled messages as runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Subscribe(msgspec.Struct):
 
 
 class Subscribed(msgspec.Struct):
-    """The reply: what the server calls the consumer on this connection, and what traces call it."""
+    """The reply: the number of the consumer on this connection, and its name in traces."""
 
     consumer: int
     name: str
@@ -48,20 +48,20 @@ class Receive(msgspec.Struct, array_like=True, gc=False):
 
 
 class Push(msgspec.Struct, array_like=True, gc=False):
-    """Have messages sent as they come."""
+    """Have messages pushed as they come."""
 
     consumer: int
     window: int
-    """How many may be under way to the client, or wait there to be taken; 0: no more are pushed."""
+    """How many may be under way to the client, or wait there; 0: push no more."""
 
 
 class Rows(msgspec.Struct, array_like=True, gc=False):
-    """Messages of one partition as columns; what is the same for all is said once."""
+    """Messages of one partition as columns; a value that is the same for all is sent once."""
 
     topic: str
     partition: int
     offsets: int | list[int]
-    """The first of consecutive ones, or each."""
+    """The first of consecutive offsets, or all offsets."""
     timestamps_us: int | list[int]
     payload: bytes
     """msgpack of [keys or nil, values, headers or nil]."""
@@ -72,9 +72,9 @@ class Rows(msgspec.Struct, array_like=True, gc=False):
     dedupe_ids: list[str | None] | None = None
     lease: int = 0
     visibility_s: float = 0.0
-    """How long the lease lasts from when it was taken."""
+    """How long the lease lasts from the start."""
     again: dict[int, tuple[int, int]] = {}
-    """Deliveries (this one too) and failures, by offset, of what was delivered before."""
+    """Deliveries (including this one) and failures, by offset, of messages that were delivered before."""
 
 
 class Delivery(msgspec.Struct, array_like=True, gc=False):
@@ -82,9 +82,9 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
 
     rows: list[Rows]
     ahead: int = 0
-    """How many messages the server will push before some are taken: few while there are lanes."""
+    """How many messages the server pushes before some are taken: few if there are lanes."""
     error: Failure | None = None
-    """Why nothing more is pushed, where that is so."""
+    """Why no more messages are pushed, if so."""
 
 
 class Held(msgspec.Struct, array_like=True, gc=False):
@@ -98,13 +98,13 @@ class Held(msgspec.Struct, array_like=True, gc=False):
 
 
 class Settle(msgspec.Struct, array_like=True, gc=False):
-    """ACK, RELEASE, TAKEN: something becomes of leased messages. FAIL and KILL have a reason, EXTEND a time."""
+    """ACK, RELEASE or TAKEN of leased messages. FAIL and KILL have a reason, EXTEND a time."""
 
     consumer: int
     held: list[Held]
     reason: str = ""
     seconds: float | None = None
-    """EXTEND: hold them for so long from now. FAIL: try again after this (nil: the topic's backoff)."""
+    """EXTEND: lease them for this long from now. FAIL: retry after this (nil: the topic's backoff)."""
 
 
 class ConsumerRequest(msgspec.Struct, array_like=True, gc=False):
@@ -114,7 +114,7 @@ class ConsumerRequest(msgspec.Struct, array_like=True, gc=False):
 
 
 class Cancel(msgspec.Struct, array_like=True, gc=False):
-    """A RECEIVE is not wanted any more; it is answered with what it has, which is most likely nothing."""
+    """Cancel a RECEIVE; it is answered with the messages that it has, usually none."""
 
     consumer: int
     correlation: int
@@ -132,7 +132,7 @@ decode_consumer = request_decoder(ConsumerRequest)
 
 
 def decode_settle(body: bytes | memoryview) -> Settle:
-    """What is to become of messages; of a large request the leases are counted before they are made."""
+    """Decode a request to settle; the leases of a large one are counted before they are decoded."""
     if len(body) > _UNCOUNTED_BYTES:
         check_size("the request", len(body), MANY_NAMES_BYTES_MAX)
         if count_leases(body) > SETTLED_MAX:
@@ -158,7 +158,7 @@ def rows_of(topic: str, partition: int, offsets: Sequence[int], timestamps_us: S
 
 
 def runs_of(offsets: Sequence[int]) -> list[int]:
-    """Offsets, in growing order, as runs."""
+    """Ascending offsets as runs."""
     if not offsets:
         return []
     first, count = offsets[0], len(offsets)
@@ -175,7 +175,7 @@ def runs_of(offsets: Sequence[int]) -> list[int]:
 
 
 def ranges_of(runs: Sequence[int]) -> Iterable[range]:
-    """The offsets of runs, run by run; raises ValueError where they are none."""
+    """The offsets of runs, run by run; raises ValueError if they are not valid."""
     if len(runs) % 2:
         raise ValueError("runs are pairs of a first offset and a count")
     for first, count in zip(runs[::2], runs[1::2], strict=True):

@@ -1,6 +1,6 @@
-"""Decoding bodies: whatever bytes come, they give what was asked for, or an error of msgspec.
+"""Decoding bodies: any bytes give the expected type, or an error of msgspec.
 
-Some bodies are first decoded into parts that stay as they are: enough to know what is asked for, and to count.
+Some bodies are first decoded into raw parts: enough to know what is asked for, and to count elements.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def request_decoder(kind: type[Body], bytes_max: int = REQUEST_BYTES_MAX) -> Cal
     return bounded
 
 
-# Parts that are not decoded yet.
+# Raw parts.
 
 
 class Called(msgspec.Struct, array_like=True):
-    """A call: its arguments are not decoded before it is clear that whoever calls may call it."""
+    """A call: its arguments are decoded only after its permission is checked."""
 
     operation: str
     arguments: msgspec.Raw = msgspec.Raw(b"\x80")
 
 
 class _Columns(msgspec.Struct, array_like=True, gc=False):
-    """A batch to publish."""
+    """The columns of a batch to publish."""
 
     topic: msgspec.Raw
     payload: msgspec.Raw
@@ -84,7 +84,7 @@ class _Staged(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Settled(msgspec.Struct, array_like=True, gc=False):
-    """Leases with which something is to be done."""
+    """The leases of a request to settle."""
 
     consumer: msgspec.Raw
     held: msgspec.Raw
@@ -98,7 +98,7 @@ _decode_settled = decoder(_Settled)
 
 
 def count_columns(publish: bytes | memoryview | msgspec.Raw) -> None:
-    """Raise LimitExceeded where a column of a batch has more elements than a batch may have messages."""
+    """Raise LimitExceeded if a column of a batch has more elements than a batch may have messages."""
     columns = _decode_columns(publish)
     for name in columns.__struct_fields__:
         check_count(array_length(memoryview(getattr(columns, name))) or 0)
@@ -115,7 +115,7 @@ def count_leases(settle: bytes | memoryview) -> int:
 
 
 def topic_of(publish: bytes | memoryview) -> str:
-    """The topic of a batch to publish, found without reading the rest of it."""
+    """The topic of a batch to publish, found without decoding the rest."""
     start = bytes(publish[:_TOPIC_END_MAX])
     place = {0xDC: 3, 0xDD: 5}.get(start[0], 1)
     first, length = start[place], start[place] - 0xA0

@@ -1,4 +1,4 @@
-"""Errors on the wire: a code that never changes its meaning, and the text for people."""
+"""Errors on the wire: a code whose meaning never changes, and a text for people."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CODES: dict[int, type[PenstockError]] = {
     20: errors.Forbidden,
 }
 UNKNOWN = 0
-"""Something went wrong inside the server: its log tells more."""
+"""An internal error of the server: its log has details."""
 _BY_CLASS = {kind: code for code, kind in _CODES.items()}
 _CORRUPT = re.compile(r"(.*?) at byte (\d{1,19}): (.*)", re.ASCII | re.DOTALL)
 
@@ -47,7 +47,7 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
     code: int
     message: str
     ids: list[MessageId] = []
-    """The messages that were not leased, of a LeaseLost."""
+    """For LeaseLost: the messages that were not leased."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,7 +71,7 @@ def encode_failure(error: BaseException) -> bytes:
 
 
 def decode_failure(body: bytes | memoryview) -> PenstockError:
-    """The error that a frame tells of, as the embedded broker would raise it."""
+    """The error in a frame, as the embedded broker would raise it."""
     try:
         failure = _decode(body)
     except msgspec.MsgspecError as error:
@@ -80,7 +80,7 @@ def decode_failure(body: bytes | memoryview) -> PenstockError:
 
 
 def error_of(failure: Failure) -> PenstockError:
-    """What was sent, as an error."""
+    """The error of a failure that was sent."""
     kind = _CODES.get(failure.code, PenstockError)
     if kind is LeaseLost:
         return LeaseLost(failure.message, tuple(failure.ids))
@@ -90,7 +90,7 @@ def error_of(failure: Failure) -> PenstockError:
 
 
 def _text(message: str) -> str:
-    return message.encode(errors="replace").decode()  # names of files may hold what UTF-8 cannot
+    return message.encode(errors="replace").decode()  # names of files may hold bytes that are not UTF-8
 
 
 def _corrupt(message: str) -> errors.CorruptData:

@@ -54,13 +54,13 @@ class Command(IntEnum):
     GOODBYE = 0x7F  # from the server, unasked: it is about to close
 
 
-BROKEN = -1  # no command: the header of a frame that cannot be read
+BROKEN = -1  # not a command: the header of a frame that cannot be read
 REPLY = 0x80
 ERROR = 0xFF
 
 
 class ProtocolError(PenstockError):
-    """Bytes that are nothing of the native protocol, or a frame that is too large: the connection cannot go on."""
+    """Bytes that are not of the native protocol, or a frame that is too large: the connection must be closed."""
 
     def __init__(self, message: str, correlation: int = 0) -> None:
         super().__init__(message, correlation)
@@ -76,9 +76,9 @@ def frame(command: int, correlation: int, body: bytes) -> bytes:
 
 
 class FrameReader:
-    """Turns what a connection receives into frames; holds at most one unfinished frame.
+    """Turns received bytes into frames; holds at most one unfinished frame.
 
-    Bytes are put straight into its buffer: `room()` gives the place, `received(count)` the frames that are whole.
+    Bytes are read directly into its buffer: `room()` is where they go, `received(count)` returns the complete frames.
     With `first_bytes_max` frames are no larger than that and come one by one, until `lift_limit` is called.
     """
 
@@ -88,15 +88,15 @@ class FrameReader:
         self._is_limited = first_bytes_max is not None
         self._view = memoryview(bytearray(_FIRST_BYTES))
         self._start = self._end = 0
-        self._needed = HEADER_BYTES  # of the frame that begins at `_start`, as far as that is known
+        self._needed = HEADER_BYTES  # bytes of the frame that begins at `_start`, as far as known
 
     @property
     def unfinished_bytes(self) -> int:
-        """What is held of a frame that is not whole yet."""
+        """How many bytes are held of a frame that is not complete."""
         return self._end - self._start
 
     def lift_limit(self) -> None:
-        """Read frames of any allowed size from now on; `received(0)` gives those that are there already."""
+        """Read frames of any allowed size from now on; `received(0)` returns those that have arrived already."""
         self._max = self._later_max
         self._is_limited = False
 
@@ -108,14 +108,14 @@ class FrameReader:
             held = self._end - self._start
             self._view[:held] = self._view[self._start : self._end]
             self._start, self._end = 0, held
-        if self._end == len(self._view):  # it grows with what arrives, not with what is announced
+        if self._end == len(self._view):  # it grows with the bytes that arrive, not with the announced length
             larger = memoryview(bytearray(max(2 * len(self._view), min(self._needed, 4 * len(self._view)))))
             larger[: self._end] = self._view
             self._view = larger
         return self._view[self._end :]
 
     def received(self, count: int) -> list[Frame]:
-        """So many bytes are in the room that was given; the frames that are whole now."""
+        """This many bytes were read into the room; returns the frames that are complete now."""
         filled = self._end + count == len(self._view)
         self._end += count
         view, end, place = self._view, self._end, self._start
@@ -137,18 +137,18 @@ class FrameReader:
         else:
             self._needed = HEADER_BYTES
         self._start, held = place, end - place
-        if filled and len(view) < _KEPT_BYTES:  # more would have come
+        if filled and len(view) < _KEPT_BYTES:  # more bytes are waiting
             self._view = memoryview(bytearray(2 * len(view)))
             self._view[:held] = view[place:end]
             self._start, self._end = 0, held
-        elif len(view) > max(_KEPT_BYTES, 4 * held):  # it was for a large frame that is gone
+        elif len(view) > max(_KEPT_BYTES, 4 * held):  # it had grown for a large frame
             self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * held)))
             self._view[:held] = view[place:end]
             self._start, self._end = 0, held
         return frames
 
     def problem(self, header: memoryview | bytes) -> ProtocolError:
-        """What is wrong with a frame that came as BROKEN: nothing behind it can be read."""
+        """What is wrong with a BROKEN frame; nothing after it can be read."""
         version, _, correlation, length = _unpack_from(header)
         if version != VERSION:
             return ProtocolError(_wrong_version(bytes(header)))

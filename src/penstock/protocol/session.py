@@ -1,4 +1,4 @@
-"""The bodies of everything beside publishing and consuming: the handshake, reading, and calls by name."""
+"""The bodies of everything else: the handshake, reading, and calls by name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HELLO_BYTES_MAX = 16 << 10
 
 
 class Hello(msgspec.Struct):
-    """The first frame of a connection: who is there, and what it speaks."""
+    """The first frame of a connection: the client, and the versions that it speaks."""
 
     versions: Annotated[list[int], msgspec.Meta(max_length=64)]
     client: str = ""
     token: str | None = None
     name: str | None = None
-    """What traces call it as a publisher."""
+    """Its name as a publisher in traces."""
 
 
 class Welcome(msgspec.Struct):
@@ -30,25 +30,25 @@ class Welcome(msgspec.Struct):
     version: int
     server: str
     broker: str
-    """The broker's identity, which a restart does not change."""
+    """The identity of the broker; a restart does not change it."""
     epoch: int
     """Grows with every start of the broker."""
     sync: str
-    """What stands behind an acknowledgement: `always` means that it is on disk."""
+    """What an acknowledgement means: with `always`, that the message is on disk."""
     idle_timeout_s: float
-    """A connection on which the server hears nothing for so long is closed: PING earlier."""
+    """The server closes a connection that is silent for this long: PING earlier."""
     limits: dict[str, int]
     """The largest value, key, headers, batch and frame, in bytes."""
 
 
 class Goodbye(msgspec.Struct):
-    """The server is about to close, or closes this connection."""
+    """The server is shutting down, or closes this connection."""
 
     reason: str
 
 
 class Read(msgspec.Struct):
-    """A page of a log, from one partition; ask for the next with the offset that the reply gives."""
+    """A page of one partition; request the next one with the offset in the reply."""
 
     topic: str
     partition: int
@@ -74,11 +74,11 @@ class Page(msgspec.Struct, array_like=True, gc=False):
     count: int = 0
     """How many messages or events."""
     end: int = 0
-    """Where the log ended when this was read: whoever wants it as it was gives this as `end` of the next pages."""
+    """Where the log ended when this was read: pass it as `end` for the next pages, to read the log as it was."""
 
 
 class Call(msgspec.Struct, array_like=True):
-    """An operation by its name, with its arguments by theirs."""
+    """An operation by name, with named arguments."""
 
     operation: str
     arguments: dict[str, Any] = {}
