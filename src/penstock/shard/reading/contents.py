@@ -1,4 +1,4 @@
-"""The content of messages, found by offset: what deliveries and dead letters are made of.
+"""The content of messages by offset, for deliveries and dead letters.
 
 Blocks and row groups are decoded once for many fetches: lanes pick from the same block again and again. What an
 offset holds never changes, so nothing in the cache can be out of date.
@@ -22,9 +22,9 @@ from penstock.shard.reading.log_reader import LogReader, as_rescheduled
 
 _CACHE_BYTES = 64 << 20
 _LOADS_AT_ONCE = 16
-_CHUNK_BYTES, _ROW_BYTES = 1024, 64  # what Python takes, beside the content
+_CHUNK_BYTES, _ROW_BYTES = 1024, 64  # overhead of Python objects
 Unreadable = list[tuple[Offsets, CorruptData]]
-"""What could not be read, in order, with why."""
+"""Offsets that could not be read, in order, with the error."""
 
 
 class Chunk:
@@ -56,7 +56,7 @@ class Chunk:
 
 
 class Contents:
-    """Reads messages by offset, with a bounded cache of what was decoded last."""
+    """Reads messages by offset, with a bounded cache of decoded blocks and row groups."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -67,9 +67,9 @@ class Contents:
         self._bytes = 0
 
     def rows(self, log: Log, offsets: Offsets, unreadable: Unreadable) -> Iterator[Rows]:
-        """The messages at these offsets, in order; those that are gone from the log are left out.
+        """The messages at these offsets, in order; those that were removed from the log are left out.
 
-        Those that are damaged are left out too, and told in `unreadable` before anything behind them is given.
+        Damaged ones are left out too, and added to `unreadable` before anything after them is yielded.
         """
         left = offsets
         while left:
@@ -93,7 +93,7 @@ class Contents:
                 yield as_rescheduled(log, chunk.pick(wanted))
 
     def has(self, log: Log, offsets: Offsets) -> bool:
-        """Whether all of it is at hand."""
+        """Whether all of these are in one cached chunk."""
         chunk = self._cached(log, offsets.min())
         return chunk is not None and chunk.end > offsets.max()
 
@@ -104,8 +104,8 @@ class Contents:
             return chunks[place] if place >= 0 and chunks[place].end > offset else None
 
     def _load_once(self, log: Log, start: int, end: int) -> Chunk | None:
-        """Load it, unless somebody else does: consumers of a group come to the end of a row group together."""
-        if start >= log.settled_end:  # blocks are small, and nobody who needs one waits for a row group
+        """Load a chunk, unless another thread does: consumers of a group reach the end of a row group together."""
+        if start >= log.settled_end:  # blocks are small, and must not wait for a row group
             return self._load(log, start, end)
         with self._loading[hash(log) % len(self._loading)]:
             return self._cached(log, start) or self._load(log, start, end)
@@ -127,7 +127,7 @@ class Contents:
         return chunk
 
     def _damaged(self, log: Log, left: Offsets) -> tuple[int, int]:
-        """What cannot be read where the first of these offsets lies: from, and to before."""
+        """The damaged range that holds the first of these offsets: start and end."""
         start = left.min()
         with self._core.lock:
             segment = next((s for s in log.segments if s.end > start and s.base <= left.max()), None)
@@ -135,7 +135,7 @@ class Contents:
             if segment is None:
                 return (log.block(place).base, log.block(place).end) if place < len(log) else (start, start + 1)
         inside = left & from_range(segment.base, segment.end)
-        # In a segment only some row groups may be damaged: where does it go on?
+        # In a segment, only some row groups may be damaged: find the next readable one.
         bad, good = (0 if start >= segment.base else -1), len(inside)
         while good - bad > 1:
             middle = (bad + good) // 2
@@ -148,7 +148,7 @@ class Contents:
         return segment.base, inside[good] if good < len(inside) else segment.end
 
     def keep(self, log: Log, rows: Rows, size_bytes: int) -> None:
-        """Messages that were just published: those who consume them need not decode them."""
+        """Cache messages that were just published, so that consumers need not decode them."""
         self._keep(Chunk(log, rows, from_range(rows.offsets[0], rows.offsets[-1] + 1), size_bytes))
 
     def _keep(self, chunk: Chunk) -> None:

@@ -1,6 +1,6 @@
 """What the index of a partition is built from: columns of its messages, read from the log.
 
-Blocks and segments whose messages are all alike need not be read: where they lie tells what they are.
+Blocks and segments whose messages are all alike need not be read: their place in the log is enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SPECIAL = PRIORITIES | DELIVER_AT | EXPIRES
 
 
 class Indexed(NamedTuple):
-    """What there is to index of a log: its segments and blocks, in files that stay readable."""
+    """What is indexed of a log: its segments and blocks, with the files of the blocks pinned."""
 
     segments: list[SegmentInfo]
     blocks: list[BlockRef]
@@ -39,7 +39,7 @@ class Indexed(NamedTuple):
         return cls(segments, blocks, files)
 
     def unpin(self, core: Core) -> None:
-        """The files may go."""
+        """Unpin the files."""
         assert core.lock.held
         for file in self.files.values():
             file.unpin()

@@ -1,4 +1,4 @@
-"""Where a topic lies, told to those who read segments themselves."""
+"""Where the segments of a topic are, for clients that read segments themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.stored import SegmentInfo, place_of_segment
 
 
 def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
-    """The logs of a topic as they are now. With no directory no segments are told."""
+    """The logs of a topic as they are now; without segments if there is no directory."""
     roots = {} if directory is None else _roots(topic, directory)
     messages = tuple(_log_layout(partition.messages, roots) for partition in topic.partitions)
     events = tuple(
@@ -23,7 +23,7 @@ def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
 
 
 def _roots(topic: Topic, directory: str) -> dict[str | None, str]:
-    """The directory, and each archive, relative to it; with no `..`, which Spark does not follow as a disk does."""
+    """The paths of the directory and of each archive, without `..`, which Spark resolves differently."""
     archives = {_place(log, segment)[0] for log in topic.logs() for segment in log.segments}
     found = {archive: directory if archive is None else posixpath.join(directory, archive) for archive in archives}
     return {archive: os.path.realpath(path) if ".." in path.split("/") else path for archive, path in found.items()}

@@ -1,4 +1,4 @@
-"""Reading: one log over segments and journal, with no seam between the two.
+"""Reading one log from segments and journal as if they were one.
 
 Each step takes the state lock to look up where the next offset lies, and reads it with the lock released. A
 journal file is pinned meanwhile; a segment that retention moved away is simply looked up again.
@@ -47,17 +47,17 @@ class _InJournal(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a log that was looked at."""
+    """A part of a log that was read."""
 
     rows: Rows
     end: int
-    """The offset behind the last that was looked at."""
+    """The offset after the last one that was read."""
     seen: int
-    """How many messages were looked at."""
+    """How many messages were read."""
 
 
 class LogSource(Protocol):
-    """Who has logs to be read: the shard of a broker, or a snapshot of a directory."""
+    """Something that has logs: the shard of a broker, or a snapshot of a directory."""
 
     @property
     def lock(self) -> StateLock: ...
@@ -73,7 +73,7 @@ class LogSource(Protocol):
 
 
 class LogReader:
-    """Reads one log, from wherever it lies."""
+    """Reads one log, wherever its parts are."""
 
     def __init__(self, source: LogSource, log: Log, include_deleted: bool = False) -> None:
         self._source = source
@@ -98,9 +98,9 @@ class LogReader:
                 yield self._block_rows(place, inside)
 
     def pieces(self, window: Window, key: bytes | None = None, rows_max: int = OFFSET_MAX) -> Iterator[Piece]:
-        """The same piece by piece, only messages with a key if one is given, and of a piece only the first `rows_max`.
+        """The same in pieces: only messages with the key, if one is given, and at most `rows_max` of each piece.
 
-        Pieces without any are given too: whoever must stop in the middle knows from them how far it was.
+        Empty pieces are yielded too: they tell a caller that stops how far the log was read.
         """
         for place, inside in self._places(window):
             if isinstance(place, _InSegment):
@@ -115,7 +115,7 @@ class LogReader:
                 yield self._block_piece(place, inside, key, rows_max)
 
     def times(self, window: Window) -> Iterator[tuple[Sequence[int], Sequence[int], Sequence[int] | None]]:
-        """The offsets, timestamps and due times (0: none) of messages; the contents are read only if they must be."""
+        """The offsets, timestamps and due times (0: none) of messages; contents are read only if necessary."""
         for place, inside in self._places(window):
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import times_from_arrow
@@ -133,7 +133,7 @@ class LogReader:
                 yield offsets, [block.timestamp_us] * len(offsets), None
 
     def held(self, window: Window) -> Offsets:
-        """The offsets of the messages inside a window of offsets, as far as can be known without reading them."""
+        """The offsets of the messages inside a window of offsets, as far as known without reading them."""
         found = Offsets()
         for place, inside in self._places(window):
             if isinstance(place, _InJournal):
@@ -145,7 +145,7 @@ class LogReader:
         return found
 
     def producer_at(self, offset: int) -> str | None:
-        """The name of whoever published the message at this offset, if that is known."""
+        """The name of the producer of the message at this offset, if it is known."""
         for place, inside in self._places(Window(offset, offset + 1)):
             if isinstance(place, _InJournal):
                 block = place.block
@@ -156,7 +156,7 @@ class LogReader:
         return None
 
     def chunk(self, window: Window) -> tuple[Rows, int] | None:
-        """The whole block, or what is left of the row group, in which the window begins, and its size in bytes."""
+        """The whole block, or the rest of the row group, in which the window begins, and its size in bytes."""
         place = self._next_place(window)
         if isinstance(place, _InJournal):
             return self._block_rows(place, Window()), place.block.length
@@ -168,16 +168,16 @@ class LogReader:
         return None
 
     def events_about(self, offset: int) -> Iterator[Event]:
-        """The events that speak of the message at this offset, in order; what cannot hold one is not read."""
+        """The events about the message at this offset, in order; parts that cannot hold one are not read."""
         found = self.events_between(offset, offset)
         return (event for event in found if event.speaks_of(offset) or event.tells_of_copy(offset))
 
     def events_between(self, low: int, high: int) -> Iterator[Event]:
-        """The events that may speak of messages from `low` to `high`, in order."""
+        """The events that may be about messages from `low` to `high`, in order."""
         return self.events(Window(), (low, high))
 
     def events(self, window: Window, about: Span | None = None) -> Iterator[Event]:
-        """The events inside the window, in order; with `about`, those that may speak of messages from low to high."""
+        """The events inside the window, in order; with `about`, those that may be about messages from low to high."""
         for place, inside in self._places(window, about):
             if isinstance(place, _InSegment):
                 from penstock.segments.schema import events_from_arrow
@@ -212,7 +212,7 @@ class LogReader:
             return self._log.committed_end
 
     def _places(self, window: Window, about: Span | None = None) -> Iterator[tuple[_InSegment | _InJournal, Window]]:
-        """Where to read, one after the other, up to what is committed now; each with what to read of it."""
+        """Where to read, in order, up to the committed end of now; each with the window to read."""
         with self._source.lock:
             end = min(window.end, self._log.committed_end)
         inside = Window(window.start, end, window.from_us, window.to_us)
@@ -225,7 +225,7 @@ class LogReader:
             inside = Window(start, end, window.from_us, window.to_us)
 
     def _next_place(self, window: Window, about: Span | None = None) -> _InSegment | _InJournal | None:
-        """Where the first of what is inside lies; many blocks that are outside are passed over some at a time."""
+        """The first place inside the window; while blocks outside it are skipped, the lock is released now and then."""
         log, start = self._log, window.start
         while True:
             with self._source.lock:
@@ -286,7 +286,7 @@ class LogReader:
     def tables(
         self, segment: SegmentInfo, window: Window, about: Span | None = None, columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
-        """The tables of a segment; if it moves to the archive before it is opened, they are read there."""
+        """The tables of a segment; if it is archived before it is opened, they are read from the archive."""
         from penstock.segments.reader import SegmentReader
 
         log, topic = self._log, self._log.topic
@@ -309,7 +309,7 @@ class LogReader:
 
 
 def as_rescheduled(log: Log, rows: Rows) -> Rows:
-    """Messages as they are shown: those that were rescheduled with the time that they were given last."""
+    """The messages with the due times that they were last rescheduled to."""
     state = log.topic.partitions[log.partition].state
     if state is None or not state.moved:
         return rows

@@ -1,4 +1,4 @@
-"""The files of stages: batches that were handed in and wait, invisible, to be published together. Little endian.
+"""The files of stages: batches that wait, invisible, to be published together. Little endian.
 
     staging/<stage>~<16 hexadecimal digits>.open     while batches are added
     staging/<stage>~<16 hexadecimal digits>.sealed   complete, and on disk
@@ -61,23 +61,23 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 def new_file(stage: str, digits: bytes) -> str:
-    """What the file of a new stage is called, without its ending; the digits are 8 random bytes."""
+    """The name of the file of a new stage, without its ending; the digits are 8 random bytes."""
     return f"{stage}~{digits.hex()}"
 
 
 def name_of(file: str) -> str:
-    """The name of the stage that a file belongs to; nothing where it is no such file."""
+    """The name of the stage that a file belongs to; empty if it is not such a file."""
     return file.rpartition("~")[0]
 
 
 def path_of(file: str, ending: str) -> str:
-    """Where the file of a stage is; the name may come from a journal."""
+    """The path of the file of a stage; its name is checked, because it may come from a journal."""
     check_stage_name(name_of(file))
     return f"{STAGES}/{file}{ending}"
 
 
 def encode_record(topic: str, intake: Intake) -> list[bytes]:
-    """A batch as it is kept."""
+    """The record of a batch."""
     *columns, payload = intake.batch.encode()
     head = _Head(topic, len(intake.batch), intake.size_bytes, intake.partitions, b"".join(columns))
     return _record(_encode_head(head), payload)
@@ -107,7 +107,7 @@ class Stage:
         self.sealing = False
         self.sealed = False
         self.claimed = False  # it is being published
-        self.lost = ""  # why nothing can be done with it but to drop it
+        self.lost = ""  # why it can only be dropped
         self.writers: dict[str, int] = {}  # how many requests of each were done
 
     def check_kept(self) -> None:
@@ -117,7 +117,7 @@ class Stage:
 
 
 class SealedFile:
-    """The file of a sealed stage, to be read; whatever is read is checked."""
+    """The file of a sealed stage, open for reading; everything read is checked."""
 
     def __init__(self, storage: Storage, file: str) -> None:
         self._name = path_of(file, SEALED)
@@ -148,7 +148,7 @@ class SealedFile:
         return int(_SEAL.unpack(payload)[0]), end
 
     def lengths(self) -> Iterator[tuple[int, int]]:
-        """Where each record is, and how long; nothing but its length is read."""
+        """The position and length of each record; nothing else is read."""
         position = FIRST
         while position < self.end:
             length = self.length_at(position)
@@ -177,7 +177,7 @@ class SealedFile:
         return head.topic, Intake(batch, head.partitions, head.size_bytes)
 
     def _start(self, position: int) -> tuple[int, int, int]:
-        """The lengths and the checksum of a record; the lengths are not beyond the file."""
+        """The lengths and the checksum of a record, which is inside the file."""
         start = self._read(position, _START.size)
         if len(start) == _START.size:
             head_bytes, payload_bytes, check = _START.unpack(start)

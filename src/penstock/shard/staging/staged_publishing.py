@@ -3,8 +3,8 @@
 A publish is one commit, or, beyond 32 MiB, several *steps* of one commit each. In the very group of the journal that
 holds the messages of a step stands a block that says how far the publish is (`StagedRecord`): which files it is made
 of, and where the next step begins. A group is all or nothing, so after any crash the record tells exactly which
-messages are in the log, whatever became of their topics, of other producers, or of the histories that `publish_many`
-goes by. It is kept in the checkpoint, one for each producer, so it outlives its journal file.
+messages are in the log, whatever happened to their topics, to other producers, or to the histories that `publish_many`
+uses. It is kept in the checkpoint, one for each producer, so it outlives its journal file.
 
     crash                                   what the next start finds
     before the first group is on disk       nothing was published, and sealed stages: whoever comes again decides
@@ -65,20 +65,20 @@ class StagedPublishing:
             return known.messages if known.sequence == sequence else 0
 
     def staged_sequence(self, producer: str) -> int | None:
-        """The sequence that a producer published last, as far as it is known."""
+        """The last sequence that a producer published, if it is known."""
         check_producer(Batch([]), producer, 0)
         with self._stages.operation():
             record = self._record_of(producer)
             return None if record is None else record.sequence
 
     def keep_house(self) -> None:
-        """Finish what was begun, remove what is done with, and drop stages that nobody touched for a day."""
+        """Finish publishes that were interrupted, remove files of finished ones, and drop stages unused for a day."""
         failed: PenstockError | None = None
         with self._stages.operation():
             with self._core.lock:
                 unfinished = [record.producer for record in self._core.state.staged.values() if record.files]
             for producer in unfinished:
-                if producer in self._busy:  # somebody is at it
+                if producer in self._busy:  # another thread works on it
                     continue
                 try:
                     with self._turn_of(producer):
@@ -122,7 +122,7 @@ class StagedPublishing:
             raise
 
     def _check(self, files: tuple[str, ...]) -> None:
-        """Find damage before the first of several steps is published; a single one finds it by itself."""
+        """Find damage before the first of several steps is published; a single step finds it by itself."""
         if self._size_bytes(files) <= self._step_bytes:
             return
         for file in files:
@@ -139,7 +139,7 @@ class StagedPublishing:
         return size_bytes
 
     def _go_on(self, record: StagedRecord) -> StagedRecord:
-        """Publish what is left, step by step, and clear up."""
+        """Publish the rest, step by step, and remove the files."""
         core = self._core
         while record.next_file is not None:
             parts, next_file, position = self._next_step(record, record.next_file)
@@ -156,7 +156,7 @@ class StagedPublishing:
         return record
 
     def _next_step(self, record: StagedRecord, next_file: int) -> tuple[list[tuple[str, Intake]], int | None, int]:
-        """The batches of the next commit, and where the one behind it begins: in no file, if there is none."""
+        """The batches of the next commit, and where the one after it begins: in no file, if there is none."""
         parts: list[tuple[str, Intake]] = []
         size_bytes = 0
         position = record.position
@@ -173,7 +173,7 @@ class StagedPublishing:
         return parts, None, 0
 
     def _clear_up(self, record: StagedRecord) -> None:
-        """Remove the files of what is published; if that fails, housekeeping tries again."""
+        """Remove the files of published stages; if that fails, housekeeping retries."""
         core = self._core
         core.journal.sync()  # with `sync="interval"` it may not have been
         with core.lock:

@@ -1,10 +1,10 @@
-"""Stages: where messages are handed in by many, in parts, and wait, seen by nobody, until they are published together.
+"""Stages: many clients hand in messages, in parts; these stay invisible until they are published together.
 
 A stage takes batches (`stage_many`, written but not synced), is sealed (then it is on disk, and takes no more), and is
-published or dropped. What was not sealed when the broker stopped is lost as a whole, and says so: whoever had staged
-there would otherwise go on with a part of it. What is in the files: `stage_files`; publishing: `staged_publishing`.
+published or dropped. A stage that was not sealed when the broker stopped is lost as a whole, and using it is an error:
+clients would otherwise go on with a part of it. The files: `stage_files`; publishing: `staged_publishing`.
 
-One lock guards everything here, and is held for memory work and for writes into the page cache, never for a sync.
+One lock guards everything here. It is held for memory work and for writes to the page cache, never for a sync.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Stages:
         return len(self._stages)
 
     def _find(self, claimed: set[str], published: set[str]) -> None:
-        """Take in what the broker before left, of which some is to be published, and some was."""
+        """Find the stages that the broker left at its last stop; some are being published, and some were."""
         now_s = self._core.clock.monotonic_s()
         for entry in self._core.storage.list(STAGES):
             file, dot, ending = entry.rpartition(".")
@@ -83,7 +83,7 @@ class Stages:
             other = self._stages.get(name)
             if not stage.sealed:
                 stage.lost = "it was not sealed when the broker stopped"
-            elif other is not None:  # one that could not be removed
+            elif other is not None:  # an old one that could not be removed
                 stage.lost = "there are two of this name"
             if other is None or not other.claimed:
                 self._stages[name] = stage
@@ -91,14 +91,14 @@ class Stages:
     # Filling.
 
     def stage_many(self, name: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
-        """Add a batch to a stage, which is made if it is new; how many messages."""
+        """Add a batch to a stage, which is created if it is new; how many messages."""
         now_us = self._core.clock.wall_us()
         return self.stage_intake(name, topic, check_messages(messages, self._core.config, now_us), now_us)
 
     def stage_intake(
         self, name: str, topic: str, intake: Intake, now_us: int, writer: str | None = None, number: int = 0
     ) -> int:
-        """Add a batch that was checked; one that a writer numbers is added once, however often it comes."""
+        """Add a checked batch; a batch that its writer numbers is added once, however often it is sent."""
         check_stage_name(name)
         if writer is not None and not (is_text(writer, _WRITER_BYTES_MAX) and 0 <= number < 1 << 63):
             raise InvalidArgument(f"a writer is text of 1 to {_WRITER_BYTES_MAX} bytes, and counts from 0")
@@ -106,7 +106,7 @@ class Stages:
             raise InvalidArgument("what is staged gets its producer and sequence when it is published")
         count = len(intake.batch)
         if writer is not None and self._was_done(name, writer, number):
-            return count  # before anything can be said against it: it is there
+            return count  # before further checks: it was staged already
         self._publishing.check_to_stage(topic, intake, now_us)
         if not count and writer is None:
             return 0
@@ -123,7 +123,7 @@ class Stages:
         return count
 
     def _was_done(self, name: str, writer: str, number: int) -> bool:
-        """Whether a request is a repeated one; raises if one before it is missing."""
+        """Whether a request was done before; raises if an earlier one is missing."""
         with self._changed:
             self._check_open()
             stage = self._stages.get(name)
@@ -166,7 +166,7 @@ class Stages:
         return stage
 
     def _write(self, stage: Stage, buffers: list[bytes]) -> int:
-        """Write behind what is there; the new end. A refusal leaves the stage as it was, anything else loses it."""
+        """Append to the file; the new end. A refusal leaves the stage as it was, any other error loses it."""
         unchanged = f"nothing was added to the stage {stage.name!r}"
         try:
             handle = self._handles.get(stage.file)
@@ -186,7 +186,7 @@ class Stages:
             raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
 
     def _failure(self, error: OSError, what: str) -> PenstockError:
-        """What a disk did not do, as callers get it."""
+        """The error that callers get for an error of the disk."""
         refusal = refusal_of(error, what)
         if isinstance(refusal, DiskFull):
             self._core.meters.space.note(refusal)
@@ -206,7 +206,7 @@ class Stages:
     # Sealing.
 
     def seal_stage(self, name: str, staged: int = 0) -> int:
-        """Put everything that was staged on disk; how many messages. Raises if there are fewer than `staged`."""
+        """Sync everything that was staged; how many messages. Raises if there are fewer than `staged`."""
         check_stage_name(name)
         with self.operation():
             with self._changed:
@@ -224,7 +224,7 @@ class Stages:
             return self._count(stage, staged)
 
     def _begin_seal(self, stage: Stage, staged: int) -> File:
-        """Let nothing more in; the file, which is to be synced."""
+        """Accept no more messages; the file, which is to be synced."""
         if stage.messages < staged:
             stage.lost = f"it has {stage.messages} of {staged} messages"
             stage.check_kept()
@@ -250,7 +250,7 @@ class Stages:
                 self._changed.notify_all()
 
     def _name_sealed(self, stage: Stage) -> None:
-        """Give the file the name that says that it is complete; with no descriptor to sync that, the old one again."""
+        """Rename the file as sealed; if there is no descriptor left to sync that, undo it."""
         storage, old, new = self._core.storage, path_of(stage.file, OPEN), path_of(stage.file, SEALED)
         storage.rename(old, new)
         try:
@@ -262,7 +262,7 @@ class Stages:
             raise self._failure(error, f"the stage {stage.name!r} was not sealed; seal it again later") from error
 
     def _count(self, stage: Stage, staged: int) -> int:
-        if stage.messages < 0:  # the broker before sealed it
+        if stage.messages < 0:  # it was sealed before the broker was started
             with SealedFile(self._core.storage, stage.file) as sealed:
                 stage.messages = sealed.messages
         if stage.messages < staged:
@@ -272,13 +272,13 @@ class Stages:
     # Dropping.
 
     def drop_staged(self, names: Sequence[str]) -> None:
-        """Forget stages, if they are there and are not being published."""
+        """Drop stages that exist and are not being published."""
         checked = check_stage_names(names)
         with self.operation():
             self.drop(checked)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Forget stages that are not being published, with their files."""
+        """Drop stages that are not being published, with their files."""
         files: list[str] = []
         with self._changed:
             for name in names:
@@ -297,7 +297,7 @@ class Stages:
             raise self._failure(error, "stages could not be removed, and will be there after a restart") from error
 
     def remove(self, files: Iterable[str]) -> None:
-        """Remove files for good: one that came back after a power cut might be taken for a later one of its name."""
+        """Remove files and sync that: one that returns after a power cut might be taken for a later stage."""
         removed = False
         for file in files:
             for ending in (OPEN, SEALED):
@@ -316,7 +316,7 @@ class Stages:
     # Publishing.
 
     def claim(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Take sealed stages to be published; their files."""
+        """Reserve sealed stages for publishing; their files."""
         with self._changed:
             for name in names:
                 stage = self._stages.get(name)
@@ -331,20 +331,20 @@ class Stages:
             return tuple(self._stages[name].file for name in names)
 
     def unclaim(self, names: Iterable[str]) -> None:
-        """They were not published after all."""
+        """Undo `claim`: they were not published."""
         with self._changed:
             for name in names:
                 self._stages[name].claimed = False
 
     def forget(self, files: Iterable[str]) -> None:
-        """What these files hold is published."""
+        """Forget the stages of these files: they are published."""
         with self._changed:
             for file in files:
                 name = name_of(file)
                 if name in self._stages and self._stages[name].file == file:
                     del self._stages[name]
 
-    # Beginning and end.
+    # Opening and closing.
 
     def _check_open(self) -> None:
         if self._closed or self._core.closed:
@@ -352,7 +352,7 @@ class Stages:
 
     @contextlib.contextmanager
     def operation(self) -> Iterator[None]:
-        """Something that uses the disk without the lock: closing waits for it."""
+        """An operation that uses the disk without the lock: `close` waits for it."""
         with self._changed:
             self._check_open()
             self._under_way += 1
@@ -364,7 +364,7 @@ class Stages:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Take nothing more, and return when nothing is under way: the directory may get another owner then."""
+        """Accept nothing more, and return when nothing is under way: another broker may own the directory then."""
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._under_way)
@@ -378,7 +378,7 @@ class Stages:
 
 
 def check_stage_names(names: object) -> list[str]:
-    """The names of stages, each of them once."""
+    """The names of stages, checked; each may be given once."""
     if isinstance(names, str | bytes) or not isinstance(names, Sequence):
         raise InvalidArgument(f"{shown(names)} is not a list of the names of stages")
     checked = [check_stage_name(name) for name in names]

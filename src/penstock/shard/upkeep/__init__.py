@@ -1,1 +1,1 @@
-"""What a shard does in the background: settling, retention, tidying, burying the dead."""
+"""What a shard does in the background: settling, retention, tidying, dead-lettering."""

@@ -22,7 +22,7 @@ _LOOK_AGAIN_S = 0.5  # the wall clock may be set while we sleep
 
 
 class Background:
-    """Starts the threads, and ends them without losing anything."""
+    """Starts the threads, and stops them without losing anything."""
 
     def __init__(self, shard: Shard, segment_process: SegmentProcess | None = None) -> None:
         self._shard = shard
@@ -44,7 +44,7 @@ class Background:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads; what they were doing is finished first."""
+        """Stop the threads after they have finished what they are doing."""
         self._stopping = True
         self._flush_wanted.set()
         self._settle_wanted.set()
@@ -65,14 +65,14 @@ class Background:
                 journal.sync()
 
     def _keep_time(self) -> None:
-        """Let leases run out and delayed messages fall due, when it is time and not before."""
+        """Expire leases and make delayed messages ready when they are due."""
         shard = self._shard
         while True:
             wait_s = _LOOK_AGAIN_S
             try:
                 with shard.lock:
                     next_s = shard.keep_time()
-                    self._alarm.clear()  # whoever sets it holds the lock: what comes later is not missed
+                    self._alarm.clear()  # it is set with the lock held, so a later alarm is not missed
                 if shard.dispatcher.dying:
                     bury(shard)
                 wait_s = min(wait_s, next_s)
@@ -84,7 +84,7 @@ class Background:
                 return
             self._alarm.wait(wait_s)
             if wait_s < _TICK_S:
-                time.sleep(_TICK_S)  # what falls due together is done together, and others get the lock
+                time.sleep(_TICK_S)  # messages that fall due together are handled together, and others get the lock
 
     def _keep_house(self) -> None:
         retained_s = self._shard.clock.monotonic_s()
@@ -103,7 +103,7 @@ class Background:
                 retained_s = self._shard.clock.monotonic_s()
 
     def _attempt(self, what: str, work: Callable[[], object]) -> None:
-        """Do it; a failure is told and must not end the thread, nor keep the rest from being done."""
+        """Do it; a failure is logged, and neither ends the thread nor prevents the rest."""
         try:
             work()
         except BrokerClosed:

@@ -1,6 +1,6 @@
 """Retention: which segments a topic no longer keeps, and what becomes of them.
 
-They go to the archive or away, whole, and the event log says so; a failing archive holds up its own topic only.
+Whole segments are archived or removed, and an event says so; a failing archive delays its own topic only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REFUSED = "not everything could be let go; try again later"
 
 
 def retain(shard: Shard) -> int:
-    """Let go of every segment that its topic no longer keeps; how many went."""
+    """Archive or remove every segment that its topic no longer keeps; how many."""
     with shard.upkeep_lock, told_as_refusals(_REFUSED):
         shard.check_not_closed()
         with shard.lock:
@@ -54,7 +54,7 @@ def _retain_topic(shard: Shard, topic: Topic) -> int:
         for log, segment in expired:
             gone += _let_go(shard, topic, log, segment, now_us, topic.config.archive, lost)
     except TopicNotFound:
-        return gone  # it was deleted meanwhile, with all its segments
+        return gone  # the topic was deleted meanwhile, with all its segments
     except OSError as error:
         _log.warning("retention of %s will be tried again: %s", topic.name, error)
     _tell_lost(topic, lost)
@@ -62,7 +62,7 @@ def _retain_topic(shard: Shard, topic: Topic) -> int:
 
 
 def _tell_lost(topic: Topic, lost: Counter[str]) -> None:
-    """Say in the log which groups had not done what went: it is in no lag any more."""
+    """Log which groups had not finished removed messages: these no longer count as lag."""
     for group, count in sorted(lost.items()):
         _log.warning(
             "messages were removed that a group had not acked",
@@ -71,10 +71,10 @@ def _tell_lost(topic: Topic, lost: Counter[str]) -> None:
 
 
 def trim(shard: Shard, name: str, before: Mapping[int, int], events: Mapping[int, int] | None = None) -> int:
-    """Let go of the segments of a topic that lie wholly before these offsets, by partition; how many went.
+    """Remove the segments of a topic that are entirely before these offsets, by partition; how many.
 
-    They are removed and not archived: whoever asks has them elsewhere. What retention may not remove stays. Segments
-    of events before the numbers in `events` go too, if all messages that they speak of are gone.
+    They are not archived: the caller has copies. Segments that retention may not remove stay. Segments of events before
+    the numbers in `events` are removed too, if all messages that they are about are gone.
     """
     with shard.upkeep_lock, told_as_refusals(_REFUSED):
         shard.check_not_closed()
@@ -119,9 +119,9 @@ def _trim_log(shard: Shard, topic: Topic, log: Log, end: int, lost: Counter[str]
 
 
 def expired_segments(topic: Topic, in_use: TopicsInUse, now_us: int) -> list[tuple[Log, SegmentInfo]]:
-    """The segments to go now: too old, or the oldest of too many bytes.
+    """The segments to archive or remove now: too old, or the oldest of too many bytes.
 
-    What is leased, delayed and not due, or unacked where the topic protects it stays, whatever its age.
+    Segments stay, whatever their age, with messages that are leased, not yet due, or unacked and protected.
     """
     live = sorted(
         (
@@ -148,7 +148,7 @@ def expired_segments(topic: Topic, in_use: TopicsInUse, now_us: int) -> list[tup
 
 
 def _is_protected(topic: Topic, in_use: TopicsInUse, log: Log, segment: SegmentInfo, now_us: int) -> bool:
-    """Whether a segment holds a message that somebody still needs."""
+    """Whether a segment holds a message that is still needed."""
     if segment.due_us > now_us:
         return True
     state = topic.partitions[log.partition].state
@@ -186,9 +186,9 @@ def _let_go(
     archive: str | None,
     lost: Counter[str],
 ) -> bool:
-    """Move or remove a segment, unless somebody came to need it meanwhile; whether it went.
+    """Archive or remove a segment, unless it is needed again by now; whether that was done.
 
-    What groups lose by that is added to `lost`.
+    Messages that groups lose by this are added to `lost`.
     """
     place = (topic.name, log.table, log.partition, segment.base)
     kind = EventKind.REMOVED
@@ -198,7 +198,7 @@ def _let_go(
         put_file(shard.storage.elsewhere(archive), archived_name(*place), [data])
     event = Event(kind, now_us, segment.base, segment.end - segment.base, detail=archive)
     with shard.lock:
-        if log.table == "events":  # events are not events' subject: the checkpoint that follows tells it
+        if log.table == "events":  # there are no events about events: the next checkpoint says it
             let_go(shard.state, log, event)
             shard.meters.retained[kind] += 1
             return True

@@ -1,9 +1,8 @@
-"""A process that makes segments for a broker, so that settling takes no time of the interpreter that serves.
+"""A process that makes segments for a broker, so that settling does not slow down the interpreter that serves.
 
-It reads journal files and writes segments under temporary names; only the broker publishes them and knows of them.
-Orders and answers go through its standard input and output, one after the other. It ends with its input, so it never
-outlives the broker by more than one segment; the temporary name has the broker's epoch in it, so that what it still
-writes then is nobody else's file. It removes that file again.
+It reads journal files and writes segments under temporary names; only the broker publishes them. Orders and answers go
+through its standard input and output, one after the other. It ends when its input ends, so it outlives the broker by at
+most one segment. That file is in nobody's way, because its temporary name has the epoch of the broker, and is removed.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ _LENGTH_BYTES = 4
 
 
 class _Answer(msgspec.Struct, array_like=True):
-    """What became of an order: one of these."""
+    """The outcome of an order: one of these."""
 
     info: SegmentInfo | None = None
     corrupt: tuple[str, int, str] | None = None
     failed: tuple[int, str, str | None] | None = None
-    """The number and the words of an OSError, and the file."""
+    """The number and the text of an OSError, and the file."""
 
 
 class SegmentProcess:
-    """Has segments made by a process of its own, which is started when it is needed first."""
+    """Makes segments in a separate process, which is started when it is first needed."""
 
     def __init__(self, path: str, readable_by: str = "owner") -> None:
         self._place = (path, readable_by)
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()  # the broker may be closed while somebody settles
+        self._lock = threading.Lock()  # the broker may be closed during settling
         self._closed = False
 
     def stage(self, order: SegmentOrder) -> SegmentInfo | None:
-        """What `stage_segment` does; None when the process failed, and the caller has to do it."""
+        """As `stage_segment`; None if the process failed, and the caller has to do it."""
         with self._lock:
             if self._closed:
                 return None
@@ -65,7 +64,7 @@ class SegmentProcess:
 
     def _ask(self, order: SegmentOrder) -> _Answer:
         if self._process is None:
-            # It has the modules of this process (and not those of the directory that it happens to be started in).
+            # It uses the modules of this process, not those of the current directory.
             command = [sys.executable, "-P", "-m", "penstock.shard.upkeep.segment_process", *self._place]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -75,7 +74,7 @@ class SegmentProcess:
         return msgspec.msgpack.decode(_receive(self._process.stdout), type=_Answer)
 
     def close(self) -> None:
-        """End the process, when it has done what it is doing; no other is started."""
+        """End the process after its current segment; no other is started."""
         with self._lock:
             self._closed = True
             self._end()
@@ -83,7 +82,7 @@ class SegmentProcess:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()  # it has nothing that anybody waits for
+            process.kill()  # nobody waits for its results
             with contextlib.suppress(OSError):
                 process.communicate()
 
@@ -103,7 +102,7 @@ def _receive(stream: IO[bytes]) -> bytes:
 
 def _make_segments(path: str, readable_by: str) -> None:
     """The process: answer orders until there are no more."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are meant for the broker, which goes on
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # these are meant for the broker, which handles them
         signal.signal(number, signal.SIG_IGN)
     storage = FileStorage(path, readable_by)
     with contextlib.suppress(EOFError, OSError):
@@ -111,7 +110,7 @@ def _make_segments(path: str, readable_by: str) -> None:
             order = msgspec.msgpack.decode(_receive(sys.stdin.buffer), type=SegmentOrder)
             try:
                 _send(sys.stdout.buffer, msgspec.msgpack.encode(_answer(storage, order)))
-            except BrokenPipeError:  # nobody is left who would publish it
+            except BrokenPipeError:  # the broker is gone and cannot publish it
                 storage.remove(order.name + order.temporary)
                 break
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Making a segment of blocks in the journal: the part of settling that needs no broker, only its files."""
+"""Making a segment from blocks of the journal: the part of settling that needs only files, no broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ToArrow = Callable[[Rows, int], "pa.RecordBatch"]
 
 
 class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
-    """A segment to be made: of which log, and of what."""
+    """A segment to be made: its log, and its blocks."""
 
     topic: str
     table: str
@@ -39,12 +39,12 @@ class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def name(self) -> str:
-        """Where the segment will lie."""
+        """Where the segment will be."""
         return segment_name(self.topic, self.table, self.partition, self.blocks[0].base)
 
 
 def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> SegmentInfo:
-    """Write the segment, on disk under its temporary name; `read` gives the checked bodies of blocks."""
+    """Write the segment under its temporary name and sync it; `read` returns the checked bodies of blocks."""
     from penstock.segments.schema import stored_messages_to_arrow
     from penstock.segments.writer import write_segment
 
@@ -56,7 +56,7 @@ def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> Se
 
 @contextlib.contextmanager
 def journal_opened(storage: Storage) -> Iterator[ReadBlocks]:
-    """Reads blocks out of the journal of a directory, with no broker: files are opened as they are needed."""
+    """A function that reads blocks from the journal of a directory, without a broker; it opens files as needed."""
     with contextlib.ExitStack() as opened:
         files: dict[int, File] = {}
 
@@ -75,9 +75,9 @@ def journal_opened(storage: Storage) -> Iterator[ReadBlocks]:
 def arrow_of_blocks(
     table: str, partition: int, blocks: list[BlockRef], read: ReadBlocks, to_arrow: ToArrow | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """What the blocks hold; small ones are put together first, for making an Arrow batch has its price.
+    """The rows of blocks; small blocks are joined first, because every Arrow batch has a cost.
 
-    `to_arrow` gives messages other columns than those that readers get.
+    `to_arrow` makes batches of messages with other columns than readers get.
     """
     from penstock.segments.schema import events_to_arrow, messages_to_arrow
 
@@ -94,7 +94,7 @@ def arrow_of_blocks(
 
 
 def _together(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:
-    """Blocks without a gap between them, so many at a time that one batch of them is neither small nor huge."""
+    """Runs of blocks without a gap, each of a size that makes a batch of neither few nor too many rows."""
     some: list[BlockRef] = []
     rows = size = 0
     for block in blocks:

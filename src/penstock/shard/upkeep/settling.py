@@ -44,7 +44,7 @@ _CARRY_BYTES = 1 << 20
 
 
 class Settler:
-    """Turns journal files into segments; one pass at a time."""
+    """Moves blocks from journal files to segments; one pass at a time."""
 
     def __init__(self, shard: Shard, process: SegmentProcess | None = None) -> None:
         self._shard = shard
@@ -69,7 +69,7 @@ class Settler:
                 needed_bytes = self._needed_bytes(file)
                 self._write_segments(self._largest_logs(file))
                 if self._needed_bytes(file) == needed_bytes:
-                    break  # what is left of it cannot be read
+                    break  # the rest of it cannot be read
             self._carry()
             with shard.lock:
                 free = [file for file in shard.journal.sealed_files() if self._usage(file).live_bytes == 0]
@@ -79,7 +79,7 @@ class Settler:
                 shard.meters.settle_s.observe(shard.clock.monotonic_s() - started_s)
 
     def _is_old(self) -> bool:
-        """Whether the file being written holds something that has waited for long enough."""
+        """Whether the current file holds a block that has waited long enough."""
         shard = self._shard
         limit_us = shard.clock.wall_us() - round(shard.config.settle_after * 1_000_000)
         with shard.lock:
@@ -98,13 +98,13 @@ class Settler:
     # Rule 1.
 
     def _due_logs(self) -> list[Log]:
-        """What must not wait any longer, of the sealed files."""
+        """The logs in sealed files that must be settled now."""
         with self._shard.lock:
             files = self._shard.journal.sealed_files()
         return [log for log in self._logs_in(files) if self._is_due(log)]
 
     def _wanted_logs(self) -> list[Log]:
-        """What becomes segments when it is asked for: all logs, or all that are due or not tiny."""
+        """The logs to settle on request: all, or all that are due or not tiny."""
         with self._shard.lock:
             files = list(self._shard.journal.files.values())
         logs = self._logs_in(files)
@@ -125,7 +125,7 @@ class Settler:
             return len(log) > 0 and (log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
 
     def _write_segments(self, logs: list[Log]) -> None:
-        """Write what the logs have in the journal, many files with few syncs of directories."""
+        """Write segments of what the logs have in the journal: many files, with few syncs of directories."""
         for start in range(0, len(logs), _LOGS_AT_ONCE):
             waiting = logs[start : start + _LOGS_AT_ONCE]
             with self._shard.lock:
@@ -159,12 +159,12 @@ class Settler:
             return len(blocks), self._make(
                 SegmentOrder(log.topic.name, log.table, log.partition, blocks, self._temporary)
             )
-        except CorruptData as error:  # it stays where it is, and nobody else waits for it
+        except CorruptData as error:  # the block stays in the journal, and other logs go on
             _log.error("%s/%d cannot be settled: %s", log.topic.name, log.partition, error)
             return None
 
     def _make(self, order: SegmentOrder) -> SegmentInfo:
-        """Have it made by the process, if there is one, or else here."""
+        """Make the segment in the process, if there is one, or else here."""
         if self._process is not None:
             with self._pinned(order.blocks):
                 info = self._process.stage(order)
@@ -179,7 +179,7 @@ class Settler:
 
     @contextlib.contextmanager
     def _pinned(self, blocks: list[BlockRef]) -> Iterator[dict[int, JournalFile]]:
-        """The files of the blocks, which stay readable as long as this lasts."""
+        """The files of the blocks, pinned while this is entered."""
         journal = self._shard.journal
         with self._shard.lock:
             files = {sequence: journal.files[sequence] for sequence in {block.sequence for block in blocks}}
@@ -202,14 +202,14 @@ class Settler:
     # Rules 2 and 3.
 
     def _crowded_file(self) -> JournalFile | None:
-        """The oldest file, when there are too many that cannot be cleaned."""
+        """The oldest file, if there are too many that cannot be cleaned."""
         with self._shard.lock:
             sealed = self._shard.journal.sealed_files()
             kept = [file for file in sealed if not self._is_cleanable(file, self._usage(file).live_bytes)]
         return kept[0] if len(kept) > self._shard.config.journal_files_max else None
 
     def _largest_logs(self, file: JournalFile) -> list[Log]:
-        """The fewest logs whose settling makes the file cleanable."""
+        """The fewest logs to settle so that the file can be cleaned."""
         logs: list[Log] = []
         with self._shard.lock:
             usage = self._usage(file)
@@ -225,7 +225,7 @@ class Settler:
         return logs
 
     def _carry(self) -> None:
-        """Write what is still needed of cleanable files again, in groups of about a megabyte."""
+        """Write the needed blocks of cleanable files again, in groups of about a megabyte."""
         shard = self._shard
         with shard.lock:
             needed = {file: self._usage(file).live_bytes for file in shard.journal.sealed_files()}
@@ -256,7 +256,7 @@ class Settler:
                 shard.journal.wait(commit)
 
     def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
-        """Whether little enough of it is needed; one that was sealed early counts as if it were full."""
+        """Whether little enough of a file is needed; one that was sealed early counts as full."""
         return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._shard.config.journal_file_bytes)
 
 
