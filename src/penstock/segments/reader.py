@@ -1,4 +1,4 @@
-"""Reading a segment: only the row groups that can hold what is asked for, each checked before it is used."""
+"""Reading a segment: only row groups that can hold requested rows, each checked before it is used."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class SegmentReader:
     ) -> Iterator[pa.Table]:
         """The rows inside the window, a table for each row group that holds some.
 
-        With `about`, of an event segment: only events that may speak of messages from the first of these offsets
-        to the second. With `columns`, only these, in this order; `producer` is one that must be asked for.
+        With `about`, for segments of events: only events that may be about messages from the first of these offsets to
+        the second. With `columns`, only these, in this order; `producer` is read only if it is requested.
         """
         needed = self._usual
         if columns is not None:
@@ -80,7 +80,7 @@ class SegmentReader:
         return statistics.min_raw, statistics.max_raw
 
     def _read(self, number: int, columns: list[str] | None) -> pa.Table:
-        # In this thread alone: a thread of Arrow's that still holds bytes of Python's when the process ends aborts it.
+        # In this thread only: a thread of Arrow that still holds Python bytes when the process ends aborts it.
         try:
             return self._parquet.read_row_group(number, columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
@@ -101,14 +101,14 @@ class SegmentReader:
 
 
 def _with_producer(table: pa.Table, columns: list[str]) -> pa.Table:
-    """The table with nobody's name, where names are asked for and the file is of a version that kept none."""
+    """The table with an empty `producer` column, if it is requested and the file is of a version without it."""
     if "producer" in columns and "producer" not in table.column_names:
         return table.append_column("producer", pa.nulls(len(table), pa.string()))
     return table
 
 
 class _CheckedBytes(io.RawIOBase):
-    """The file as Arrow sees it: regions (row groups, footer) are read whole and checked before a byte is given."""
+    """The file as Arrow sees it: regions (row groups, footer) are read whole and checked before a byte is returned."""
 
     def __init__(self, file: File, name: str, info: SegmentInfo) -> None:
         self._file, self.name, self._size = file, name, info.size_bytes
@@ -165,5 +165,5 @@ class _CheckedBytes(io.RawIOBase):
         return True
 
     def close_file(self) -> None:
-        """Give the descriptor back; Arrow's own `close` leaves it to us."""
+        """Close the file; the `close` of Arrow does not."""
         self._file.close()

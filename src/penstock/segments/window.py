@@ -25,7 +25,7 @@ class Window:
         return self.from_us > 0 or self.to_us <= TIME_US_MAX
 
     def meets(self, first: int, last: int, first_us: int, last_us: int) -> bool:
-        """Whether rows with these lowest and highest offsets and timestamps may lie inside."""
+        """Whether rows with these lowest and highest offsets and timestamps may be inside."""
         return first < self.end and last >= self.start and first_us < self.to_us and last_us >= self.from_us
 
 

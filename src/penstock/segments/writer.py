@@ -1,8 +1,8 @@
 """Writing a segment: Arrow batches in, the bytes of a Parquet file out.
 
-Every byte of the file is under a checksum: each row group's in the file's own metadata
+Every byte of the file is covered by a checksum: each row group's in the file's own metadata
 (`penstock.row_groups`: end position and CRC-32C of each), the footer's in the broker's checkpoint.
-Parquet's page checksums are written too, for readers that know nothing of ours.
+Parquet's page checksums are written too, for other readers.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class _Sink(io.RawIOBase):
 def write_segment(
     table: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]
 ) -> tuple[list[bytes], SegmentInfo]:
-    """The file's bytes and what to remember of it; the batches are in order and not empty."""
+    """The bytes of the file, and its info; the batches are in order and not empty."""
     return write_row_groups(table, topic, partition, _row_groups(batches, ROW_GROUP_BYTES[table]))
 
 
 def write_row_groups(
     table: str, topic: str, partition: int, groups: Iterable[pa.Table]
 ) -> tuple[list[bytes], SegmentInfo]:
-    """The same, of rows that are cut into row groups already; the file has the columns of the first."""
+    """The same for rows that are already cut into row groups; the file has the columns of the first."""
     groups = iter(groups)
     first = next(groups)
     sink = _Sink()
@@ -92,7 +92,7 @@ def write_row_groups(
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterable[pa.Table]:
-    """Batches put together, or cut, to row groups of about the same size."""
+    """Batches joined or cut into row groups of about the same size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
@@ -112,7 +112,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterable[p
 
 
 class _Summary:
-    """Gathers what SegmentInfo tells."""
+    """Collects what SegmentInfo holds."""
 
     def __init__(self, table: str) -> None:
         self._table, self._position, self._time = table, POSITION[table], TIMESTAMP[table]

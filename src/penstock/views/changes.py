@@ -1,4 +1,4 @@
-"""What was committed since somebody last looked: noted by the commits themselves, so that idle topics cost nothing."""
+"""What was committed since the last look: noted by the commits themselves, so that idle topics cost nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stretch(NamedTuple):
     start: int
     end: int
     passed_over: int
-    """How many before it are new too and are left out, because all of it is too much."""
+    """How many records before it are new too, but left out because there are too many."""
 
 
 class News(NamedTuple):
@@ -36,12 +36,12 @@ class News(NamedTuple):
 
     @property
     def passed_over(self) -> int:
-        """How many records are left out."""
+        """How many new records are left out."""
         return sum(stretch.passed_over for stretch in self.stretches)
 
 
 class Changes:
-    """Hears of every commit, and keeps one number for each log in which something is new."""
+    """Listens to commits, and keeps one number for each log with new records."""
 
     def __init__(self, shard: Shard, records_max: int) -> None:
         self._shard = shard
@@ -55,17 +55,17 @@ class Changes:
         self._forget()
 
     def follow(self) -> None:
-        """Begin with what is committed from now on."""
+        """Note everything that is committed from now on."""
         for kind, listener in self._listeners:
             self._shard.folding.listen(kind, listener)
 
     def unfollow(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening to commits."""
         for kind, listener in self._listeners:
             self._shard.folding.ignore(kind, listener)
 
     def take(self) -> News:
-        """What is new; from the newest back, no more than is allowed."""
+        """What is new: the newest records, up to the limit."""
         self.noticed.clear()
         with self._shard.lock:
             starts, times, deleted = self._starts, self._times, self._deleted
@@ -100,7 +100,7 @@ class Changes:
         self.noticed.set()
 
     def _begins(self, log: Log, base: int) -> None:
-        """Note where it begins, while publishers wait: this must be quick, and never fail."""
+        """Note where the new records begin. Publishers wait for this: it must be quick, and never fail."""
         self._starts.setdefault(log, base)
         if not self.noticed.is_set():
             self.noticed.set()

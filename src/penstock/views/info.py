@@ -1,4 +1,4 @@
-"""What the broker tells of its topics and of itself; and a topic of one partition as a plain queue."""
+"""Information about topics and the broker; and a topic of one partition as a plain queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BYTES_MAX = 64 << 20
 
 
 def topic_info(topic: Topic) -> TopicInfo:
-    """The numbers of now."""
+    """The current numbers of a topic."""
     return TopicInfo(topic.name, topic.config, tuple(map(_partition_info, topic.partitions)))
 
 
@@ -55,7 +55,7 @@ def journal_size(shard: Shard) -> JournalSize:
 
 
 def status(shard: Shard) -> BrokerStatus:
-    """The numbers of now; topics are counted some at a time, so that publishers do not wait for it."""
+    """The current numbers; topics are counted some at a time, so that publishers do not wait."""
     with shard.lock:
         topics = list(shard.catalog.by_id.values())
     journal = journal_size(shard)
@@ -94,7 +94,7 @@ def status(shard: Shard) -> BrokerStatus:
 
 
 def queue_length(shard: Shard, topic_name: str, group: str) -> int:
-    """How many messages a group has not taken out yet; all of them, while it has taken none."""
+    """How many messages a group has not taken yet; all of them, if it has taken none."""
     with shard.lock:
         partition = shard.topic(topic_name).partitions[0]
         log = partition.messages
@@ -103,7 +103,7 @@ def queue_length(shard: Shard, topic_name: str, group: str) -> int:
 
 
 def list_queue(shard: Shard, topic_name: str, group: str, skip: int, limit: int) -> tuple[list[bytes], int]:
-    """Some of the messages that are in a queue, in their order, and how many there are."""
+    """A page of the messages in a queue, in order, and how many there are."""
     with shard.lock:
         topic = shard.topic(topic_name)
         inside = _inside(topic, group)
@@ -123,7 +123,7 @@ def list_queue(shard: Shard, topic_name: str, group: str, skip: int, limit: int)
 
 
 def _inside(topic: Topic, group: str) -> Offsets:
-    """What the group has not finished with."""
+    """The messages that the group has not finished."""
     partition = topic.partitions[0]
     log = partition.messages
     first, end = first_offset(log), log.committed_end

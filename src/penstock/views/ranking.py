@@ -1,7 +1,7 @@
-"""How large all topics are and how far behind their groups, for lists that are sorted by size or backlog.
+"""The sizes of all topics and the lags of their groups, for lists that are sorted by size or backlog.
 
-One look goes over every topic, some at a time. It serves all who ask for a while, which is the longer the longer a look
-takes: however many watch a broker of however many topics, that costs it a fixed small share of one core.
+One pass reads every topic, some at a time. Its result is used for a while, which is longer if the pass takes longer:
+however many users watch, and however many topics there are, this takes a small fixed share of one core.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from penstock.log.topics import Partition
 from penstock.shard.shard import Shard
 
 _PARTITIONS_AT_ONCE = 100
-_SHARE = 0.01  # of the time that may go into looking
+_SHARE = 0.01  # of the time that passes may take
 
 
 @dataclass(slots=True)
 class RankedTopic:
-    """One topic among the others."""
+    """The size of a topic, and the lags of its groups."""
 
     messages: int = 0
     bytes: int = 0
@@ -34,7 +34,7 @@ class RankedTopic:
 
 
 class Ranking:
-    """Every topic among the others, not older than what a look costs allows."""
+    """The sizes and lags of all topics, as fresh as the cost of a pass allows."""
 
     def __init__(self, shard: Shard) -> None:
         self._lock, self._catalog, self._clock = shard.lock, shard.catalog, shard.clock

@@ -1,6 +1,6 @@
-"""Reading a topic in pages, also by time and by key: each page costs a bounded amount of work, and tells the next.
+"""Reading a topic in pages, also by time and by key: each page takes bounded work, and says where the next begins.
 
-A page may therefore be short, or even empty, although there is more: it is over when there is no place to go on from.
+A page may therefore be short, or even empty, although there is more: the last page has no next place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """A place as it was told before."""
+        """A place from the text of an earlier page."""
         parts = text.split("-") if len(text) < 50 else []
         if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
             raise InvalidArgument(f"{shown(text)} is not a cursor: give the one of the page before, as it is")
@@ -86,7 +86,7 @@ def search_messages(
         logs = _logs(shard, topic, partition)
     deadline_s = shard.clock.monotonic_s() + _PAGE_S
     found: list[StoredMessage] = []
-    got_on = False  # every page gets on, however little time there is
+    got_on = False  # every page makes progress, however little time there is
     for log in logs:
         inside = Window(window.start, window.end, window.from_us, window.to_us)
         if start is not None:
@@ -121,15 +121,15 @@ class FoundLog(NamedTuple):
     """A log as it is now."""
 
     log: Log | None
-    """None where nothing has ever happened to the messages of a partition."""
+    """None for events, if there never were any."""
     first: int
     end: int
     withdrawn: Offsets
-    """What was cancelled, purged or redriven: a replay leaves it out."""
+    """Messages that were cancelled, purged or redriven: a replay leaves them out."""
 
 
 def find_log(shard: Shard, topic_name: str, partition: int, *, events: bool, replay: bool) -> FoundLog:
-    """The messages of a partition, or its events; for a `replay` with what it leaves out."""
+    """The messages of a partition, or its events; for a `replay`, with the messages to leave out."""
     with shard.lock:
         shard.check_not_closed()
         found = shard.topic(topic_name).partition(partition)
@@ -158,7 +158,7 @@ def _read(
     include_deleted: bool = False,
     deadline_s: float = inf,
 ) -> int | None:
-    """Add messages of one log; the offset to go on at, or None if the log has no more."""
+    """Add messages of one log; the offset to continue at, or None if the log has no more."""
     left_bytes = _PAGE_BYTES - sum(len(message.value) for message in into)
     seen = 0
     for rows, end, looked_at in LogReader(shard, log, include_deleted).pieces(window, key, limit):

@@ -1,4 +1,4 @@
-"""How delivery goes in the whole broker: counted some topics at a time, opening nothing and reading no disk."""
+"""Statistics of delivery in the whole broker: counted some topics at a time, without opening topics or reading disk."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _lanes(ready: Counter[int]) -> list[LaneStats]:
 
 
 def delay_stats(shard: Shard, sees: Sees) -> DelayStats:
-    """What is not due yet, and how late it was made ready what was due before."""
+    """What is not due yet, and how late messages were made ready that were due before."""
     found: list[tuple[int, TopicDelays]] = []
     stats = DelayStats()
 
@@ -99,7 +99,7 @@ def delay_stats(shard: Shard, sees: Sees) -> DelayStats:
 
 
 def reliability_stats(shard: Shard) -> ReliabilityStats:
-    """What became of deliveries, and what is under way."""
+    """The outcomes of deliveries, and what is under way."""
     figures = take_figures(shard)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
     clock = shard.clock
@@ -145,7 +145,7 @@ def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
 
 
 def queue_lengths(shard: Shard, sees: Sees) -> dict[str, int]:
-    """How much waits in each partition (`orders-0`): what the slowest group has to do, or all, while there is none."""
+    """The backlog of each partition (`orders-0`): of the slowest group, or all messages if there is no group."""
     found: dict[str, int] = {}
 
     def count(topic: Topic) -> None:

@@ -1,8 +1,8 @@
-"""Finding messages by what became of them: from the newest back, over some topics, a bounded part of the log at a time.
+"""Finding messages by what happened to them, newest first, in some topics; a bounded part of the log at a time.
 
-Messages and events are read in stretches of one partition. Which partition is next is told by the times that are in
-memory, so that of thousands of partitions only those with the newest messages are read. A search that has done its
-share of work ends, and tells where to go on: its page may be short, or even empty, although there is more.
+Messages and events are read in stretches of one partition. The times in memory say which partition is next, so that of
+thousands of partitions only those with the newest messages are read. A search ends after a bounded amount of work, and
+says where to continue: its page may be short, or even empty, although there is more.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _OF_EVENT = {
     EventKind.PURGED: "purged",
 }
 STATUSES = ("published", *dict.fromkeys(_OF_EVENT.values()))
-"""What can have become of a message last; an expired lease is a failure."""
+"""The last thing that can have happened to a message; an expired lease is a failure."""
 
 
 class Mark(NamedTuple):
-    """A message among those of all topics, by when it was published: searches go on before it."""
+    """A message among those of all topics, by its time: searches continue before it."""
 
     time_us: int
     topic: str
@@ -62,7 +62,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Mark:
-        """A mark as it was told before."""
+        """A mark from the text of an earlier page."""
         parts = text.split("/") if len(text) < 300 else []
         if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in (parts[0], *parts[2:])):
             raise InvalidArgument(f"{shown(text)} is not a cursor: give the one of the page before, as it is")
@@ -70,7 +70,7 @@ class Mark(NamedTuple):
 
 
 class TraceSummary(NamedTuple):
-    """What became of one message."""
+    """What happened to one message."""
 
     id: MessageId
     published_us: int
@@ -79,7 +79,7 @@ class TraceSummary(NamedTuple):
     groups: dict[str, str]
     """The same, by group."""
     events: int
-    """How many there are about it."""
+    """How many events it has."""
 
 
 class TraceQuery(NamedTuple):
@@ -93,9 +93,9 @@ class TraceQuery(NamedTuple):
     status: str | None = None
 
     def takes(self, found: TraceSummary) -> bool:
-        """Whether it is one of those."""
+        """Whether a message matches."""
         if self.group is not None:
-            # what the group was never given is found by those only who ask for just that
+            # messages never delivered to the group are found only if that status is requested
             return found.status == self.status if self.status is not None else self.group in found.groups
         return self.status is None or self.status == found.status or self.status in found.groups.values()
 
@@ -103,13 +103,13 @@ class TraceQuery(NamedTuple):
 def search_traces(
     shard: Shard, query: TraceQuery, sees: Callable[[str], bool], limit: int, before: Mark | None = None
 ) -> tuple[list[TraceSummary], Mark | None]:
-    """The newest messages that match, and before which one to go on; None: everything was looked at.
+    """The newest messages that match, and where to continue; None: everything was searched.
 
-    Partitions are merged by time. Where the clock was set back between two messages, it is by their offsets.
+    Partitions are merged by time; within a partition, messages are in the order of their offsets.
     """
     now_s = shard.clock.monotonic_s
     deadline_s = now_s() + _SEARCH_S
-    shard.journal.flush()  # what has happened until now is told
+    shard.journal.flush()  # so that everything up to now is found
     heads = _heads(shard, query, sees, before)
     heapq.heapify(heads)
     found: list[TraceSummary] = []
@@ -135,7 +135,7 @@ def search_traces(
 
 
 class _Head:
-    """One partition, from its newest message back; the one with the newest message is the least of all."""
+    """One partition, newest message first; the partition with the newest message sorts first."""
 
     __slots__ = ("_before", "_end", "_first", "_partition", "_query", "_stretch", "mark", "read")
 
@@ -144,10 +144,10 @@ class _Head:
         self._query = query
         self._before: Mark | None = before
         self._first = first_offset(partition.messages)
-        self._end: int | None = None  # what is before is still to be read; None: not known yet
+        self._end: int | None = None  # what is before it is still to be read; None: not known yet
         self._stretch = _STRETCH_MIN
         self.mark = mark
-        """The next message; or not older than that, as long as nothing is read."""
+        """The next message; before anything is read, an upper bound for it."""
         self.read: list[TraceSummary] = []  # the newest last
 
     def __lt__(self, other: _Head) -> bool:
@@ -176,7 +176,7 @@ class _Head:
         return bool(self.read)
 
     def _find_end(self, shard: Shard, log: Log) -> int:
-        """Behind the newest message that is wanted."""
+        """The offset after the newest message that can match."""
         end = self.mark.offset
         if self._query.to_us is not None:
             end = min(end, _offset_at(shard, log, self._query.to_us))
@@ -226,7 +226,7 @@ def _heads(shard: Shard, query: TraceQuery, sees: Callable[[str], bool], before:
 
 
 def _newest_us(log: Log) -> int | None:
-    """When the newest message was published, or a little later; None if there is none."""
+    """When the newest message was published, or an upper bound for that; None if there is none."""
     if len(log):
         return log.block(len(log) - 1).timestamp_us
     return next((segment.last_us for segment in reversed(log.segments) if not segment.archived), None)
@@ -249,7 +249,7 @@ def _offset_at(shard: Shard, log: Log, time_us: int) -> int:
 
 
 def _summaries(shard: Shard, partition: Partition, start: int, end: int, query: TraceQuery) -> list[TraceSummary]:
-    """What became of the messages of a stretch, in their order."""
+    """What happened to the messages of a stretch, in order."""
     log = partition.messages
     lives: dict[int, _Life] = {}
     for offsets, times_us, dues_us in LogReader(shard, log).times(Window(start, end)):
@@ -275,14 +275,14 @@ def _inside(event: Event, start: int, end: int) -> Sequence[int]:
 
 
 class _Life:
-    """One message, while its events are gone through."""
+    """One message, while its events are read."""
 
     __slots__ = ("_due_us", "_events", "_groups", "_last", "_own", "_published_us")
 
     def __init__(self, published_us: int, due_us: int) -> None:
         self._published_us = published_us
         self._due_us = due_us
-        self._own: str | None = None  # what happened to it for everybody
+        self._own: str | None = None  # what happened to it for all groups
         self._last: str | None = None
         self._groups: dict[str, str] = {}
         self._events = 0

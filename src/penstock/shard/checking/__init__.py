@@ -1,9 +1,9 @@
-"""Looking a data directory over without opening it, and setting aside what is damaged in it.
+"""Checking a data directory without opening it, and repairing it.
 
-A check reads every byte that the newest checkpoint needs: its copies, the journal behind it, every segment. It
-changes nothing and stops at nothing: whatever goes wrong becomes a problem of the report. A repair copies a damaged
-file to `quarantine/<time>/` before it touches it, keeps every block that is whole, and leaves a directory in which a
-check finds no problem. The caller holds the lock of the storage for both.
+A check reads every byte that the newest checkpoint needs: its copies, the journal after it, every segment. It changes
+nothing and never stops early: every error becomes a problem in the report. A repair copies a damaged file to
+`quarantine/<time>/` before changing it, keeps every intact block, and leaves a directory in which a check finds no
+problem. The caller holds the lock of the storage for both.
 """
 
 from penstock.shard.checking.check import check_directory

@@ -1,4 +1,4 @@
-"""The check itself: reads everything, and folds the good part of the journal to know what is lost."""
+"""The check: reads everything, and folds the intact part of the journal to find out what is lost."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from penstock.shard.checkpoint_files import COPIES
 from penstock.storage import Storage, read_file
 
 Progress = Callable[[str, int, int], None]
-"""Is told the file that comes next, how many are done, and how many there are."""
+"""Called with the next file, how many are done, and how many there are."""
 
 
 class _Hole(NamedTuple):
-    """Offsets of a log that are nowhere, and where the blocks on both sides of them are."""
+    """Offsets of a log that are missing, and where the blocks before and after them are."""
 
     run: str
     before: Position
     after: Position
 
     def may_be_in(self, stretch: Stretch) -> bool:
-        """Whether they can have been there; blocks that settling carried on are not in order."""
+        """Whether they may have been there; blocks that settling carried are not in order."""
         return self.before > self.after or (self.before < stretch.end and stretch.start < self.after)
 
 
@@ -61,7 +61,7 @@ def check_directory(storage: Storage, progress: Progress | None = None) -> Check
 
 
 class _Check:
-    """One check, with the state that the good part of the journal makes."""
+    """One check, with the state that the intact part of the journal gives."""
 
     def __init__(self, storage: Storage, progress: Progress) -> None:
         self._storage, self._progress = storage, progress
@@ -70,7 +70,7 @@ class _Check:
         self.report = CheckReport()
 
     def run(self) -> None:
-        """Look at everything there is."""
+        """Check everything."""
         checkpoint = self._newest_checkpoint()
         if checkpoint is None:
             return
@@ -101,7 +101,7 @@ class _Check:
 
     @contextlib.contextmanager
     def watching(self, file: str, affected: list[str], repair: str) -> Iterator[None]:
-        """Make a problem of whatever a file does to its reader."""
+        """Turn every error of reading a file into a problem."""
         problems = self.report.problems
         try:
             yield
@@ -109,7 +109,7 @@ class _Check:
             problems.append(Problem(file, error.position, error.problem, affected, repair))
         except FileNotFoundError:
             problems.append(Problem(file, 0, "it is missing", affected, repair))
-        except Exception as error:  # noqa: BLE001 - there is no telling what garbage does to a reader
+        except Exception as error:  # noqa: BLE001 - damaged bytes may raise anything
             problems.append(Problem(file, 0, f"it cannot be read: {error}", affected, BY_HAND, repairable=False))
 
     def _newest_checkpoint(self) -> Checkpoint | None:
@@ -177,7 +177,7 @@ class _Check:
                 self.report.notes.append(f"the name of topic number {topic.id} is lost: it is called {topic.name}")
 
     def _tell_losses(self, checkpoint: Checkpoint) -> None:
-        """Make problems of the stretches, now that it is known what is found elsewhere."""
+        """Report the stretches as problems, now that it is known what was found elsewhere."""
         holes = list(self._holes())
         told: set[str] = set()
         for stretch in sorted(self._stretches, key=attrgetter("start")):
@@ -211,7 +211,7 @@ class _Check:
                     yield _Hole(run, before, (SEQUENCE_MAX + 1, 0))
 
     def _lost_run(self, entry: BlockEntry, news: bool) -> Iterator[str]:
-        """What is gone with a block: nothing, if it is settled, was carried on, or belongs to a deleted topic."""
+        """What is lost with a block: nothing, if it is settled, was carried, or belongs to a deleted topic."""
         topic = self._state.catalog.by_id.get(entry.topic)
         name = topic.name if topic is not None else f"topic number {entry.topic}"
         if entry.kind == BlockKind.STAGED:

@@ -1,4 +1,4 @@
-"""Journal files: which are needed, what is damaged in them, and the bytes that make them whole again."""
+"""Journal files: which are needed, what is damaged in them, and the bytes that repair them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Files(NamedTuple):
 
     needed: list[int]
     missing: list[tuple[int, int]]  # the first and the last of each gap
-    stray: list[int]  # behind a gap, with nothing of this broker in them
+    stray: list[int]  # after a gap, with no data of this broker
 
 
 class Stretch(NamedTuple):
@@ -36,12 +36,12 @@ class Stretch(NamedTuple):
     end: Position
     wrong: str
     repair: str
-    lost: list[BlockEntry]  # what a directory says was in it
-    opaque: bool  # whether there is more in it than that
+    lost: list[BlockEntry]  # the blocks that its directory lists
+    opaque: bool  # whether it may have held more
 
 
 class Examined(NamedTuple):
-    """A journal file with its damage mended in memory."""
+    """A journal file, repaired in memory."""
 
     data: bytes
     scan: Scan
@@ -49,7 +49,7 @@ class Examined(NamedTuple):
 
 
 def journal_files(storage: Storage, checkpoint: Checkpoint) -> Files:
-    """What `recovery.needed_files` asks for, with all that is missing and not only the first."""
+    """As `recovery.needed_files`, but with all missing files and not only the first."""
     there = journal_sequences(storage)
     newer = there[bisect_left(there, checkpoint.next_sequence) :]
     stray: list[int] = []
@@ -68,13 +68,13 @@ def journal_files(storage: Storage, checkpoint: Checkpoint) -> Files:
 
 
 def examine(storage: Storage, checkpoint: Checkpoint, files: Files, sequence: int) -> Examined:
-    """Read a journal file and mend it in memory."""
+    """Read a journal file and repair it in memory."""
     place = files.needed.index(sequence) + 1
     following = files.needed[place] if place < len(files.needed) else None
     data = read_file(storage, file_name(sequence))
     try:
         durable_end = known_durable_end(storage, checkpoint, sequence, following)
-    except OSError:  # the next file cannot be read: it is a problem of its own
+    except OSError:  # the next file cannot be read, which is a separate problem
         durable_end = known_durable_end(storage, checkpoint, sequence, None)
     scan = scan_journal(data, checkpoint.broker, sequence, durable_end)
     if not scan.damage:
@@ -84,7 +84,7 @@ def examine(storage: Storage, checkpoint: Checkpoint, files: Files, sequence: in
 
 
 def _mend(data: bytes, scan: Scan, broker: bytes, sequence: int, durable_end: int) -> tuple[bytes, list[Stretch]]:
-    """The bytes of a journal file with a new header and void groups where it is damaged, and what was there."""
+    """The bytes of a journal file with a new header and void groups where it is damaged, and the damaged parts."""
     mark = layout.mark_of(broker, sequence)
     mended = bytearray(data)
     stretches = []
@@ -110,9 +110,9 @@ def _mend(data: bytes, scan: Scan, broker: bytes, sequence: int, durable_end: in
 
 
 def _void(data: bytes, start: int, end: int, mark: int) -> tuple[bytes, list[BlockEntry], bool]:
-    """What to write over a damaged part, which blocks are lost by it, and whether more may be.
+    """The bytes that replace a damaged part, the blocks that are lost, and whether more may be lost.
 
-    Where a directory is whole, its group stays and the damaged blocks in it are marked as lost; all else becomes void.
+    If a directory is intact, its group stays and damaged blocks are marked as lost; everything else becomes void.
     """
     parts: list[bytes] = []
     lost: list[BlockEntry] = []

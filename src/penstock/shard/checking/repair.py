@@ -1,4 +1,4 @@
-"""The repair itself: what is damaged goes to quarantine, and the rest becomes usable."""
+"""The repair: damaged files are copied to quarantine, and the rest becomes usable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.storage import Storage, put_file, read_file
 
 
 def repair_directory(storage: Storage, report: CheckReport, now: datetime) -> RepairReport:
-    """Set aside what the report says is damaged, and make the rest usable; what cannot be repaired is left alone."""
+    """Repair the problems of a report; what cannot be repaired is left as it is."""
     if report.checkpoint is None or not any(problem.repairable for problem in report.problems):
         return RepairReport()
     return _Repair(storage, report, now).run()
@@ -74,7 +74,7 @@ class _Repair:
                 yield self._storage, name
 
     def _segments(self, checkpoint: Checkpoint) -> Iterator[tuple[Storage, str]]:
-        """Take the damaged segments out of the checkpoint; the files that go when it is written."""
+        """Remove damaged segments from the checkpoint; the files to remove after it is written."""
         for listed in [listed for listed in listed_segments(checkpoint) if listed.shown in self._todo]:
             with self._attempt(listed.shown):
                 place = self._storage.elsewhere(listed.archive) if listed.archive else self._storage
@@ -85,7 +85,7 @@ class _Repair:
 
     @contextlib.contextmanager
     def _attempt(self, file: str) -> Iterator[None]:
-        """Go on with the next file when the disk refuses this one."""
+        """Note an error of the disk, and go on with the next file."""
         try:
             yield
         except OSError as error:
@@ -94,7 +94,7 @@ class _Repair:
             self._report.done.append(file)
 
     def _set_aside(self, source: Storage, name: str, kept_as: str) -> bool:
-        """Put a copy of a file into quarantine; whether it was there."""
+        """Copy a file to quarantine; whether it existed."""
         try:
             data = read_file(source, name)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a check and a repair tell, and the words they use."""
+"""The reports of a check and of a repair, and their texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NO_CHECKPOINT = (
 )
 """The repair where no copy of the checkpoint is left."""
 BY_HAND = "nothing: make it readable, or move it away so that it counts as missing, and check again"
-"""The repair of what the disk does not give."""
+"""The repair of a file that the disk cannot read."""
 MOUNT = "nothing: make the archive reachable, such as by mounting it, and check again"
 """The repair of an archive that is not there."""
 COPY = "write it again from the other copy"
@@ -20,11 +20,11 @@ NEW_HEADER = "set a copy of the file aside and write the header again"
 STEP_OVER = "set a copy of the file aside and step over the damaged part; every whole block stays"
 """The repair of anything else in a journal file."""
 GO_ON = "set it aside, if it is there, and go on without it"
-"""The repair of a file of which nothing can be kept."""
+"""The repair of a file that is lost completely."""
 EVERYTHING = "every topic"
 """What is lost without a checkpoint."""
 MAY_BE_NEWEST = "perhaps the newest messages of partitions that nothing was published to afterwards"
-"""What may be lost where nobody can say what was there."""
+"""What may be lost if it is not known what was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Problem:
     position: int
     wrong: str
     affected: list[str]
-    """What is lost by it, such as `orders/2 offsets 100..199`; empty when nothing is."""
+    """What is lost, such as `orders/2 offsets 100..199`; empty if nothing is."""
     repair: str
     """What a repair does about it."""
     repairable: bool = True
@@ -43,7 +43,7 @@ class Problem:
 
 @dataclass
 class CheckReport:
-    """What a check looked at, and what it found."""
+    """What a check read, and what it found."""
 
     checkpoint: int | None = None
     """The number of the newest checkpoint; None when none can be read."""
@@ -56,7 +56,7 @@ class CheckReport:
     size_bytes: int = 0
     torn_bytes: int = 0
     notes: list[str] = field(default_factory=list)
-    """What is worth knowing and no damage, such as a torn tail."""
+    """Facts that are not damage, such as a torn tail."""
     problems: list[Problem] = field(default_factory=list)
 
 

@@ -47,7 +47,7 @@ def listed_segments(checkpoint: Checkpoint) -> Iterator[ListedSegment]:
 def reachable_storages(
     storage: Storage, segments: list[ListedSegment]
 ) -> tuple[dict[str | None, Storage], list[Problem]]:
-    """The storage of each archive. One that is not mounted is one problem, and its segments stay listed."""
+    """The storage of each archive. One that is not mounted is one problem; its segments stay in the checkpoint."""
     found: dict[str | None, Storage] = {None: storage}
     problems = []
     for path in dict.fromkeys(segment.archive for segment in segments if segment.archive):
@@ -65,7 +65,7 @@ def reachable_storages(
 
 
 def read_segment(listed: ListedSegment, storage: Storage) -> None:
-    """Read a whole segment; raise where it is damaged or holds other rows than the checkpoint says."""
+    """Read a whole segment; raises if it is damaged, or has other rows than the checkpoint says."""
     from penstock.segments.reader import SegmentReader
 
     info = listed.info

@@ -1,4 +1,4 @@
-"""When messages were published, told from what is in memory: the places of blocks, and what is known of segments.
+"""When messages were published, from what is in memory: the places of blocks, and the infos of segments.
 
 A block in the journal has one time, and that is exact. Of a segment the lowest and the highest time are known: those
 between are taken to lie in proportion to their offsets.
@@ -24,7 +24,7 @@ Published = tuple[int, int, int]
 def published(log: Log, first: int, last: int, offsets: Sequence[int] | None = None) -> list[Published]:
     """When the messages from `first` to `last` were published, or only those at `offsets`, ascending.
 
-    Those that are nowhere any more are left out.
+    Messages that were removed are left out.
     """
     settled_end = log.settled_end
     found = _settled(log, first, last, offsets) if first < settled_end else []
@@ -69,7 +69,7 @@ def published_us(log: Log, offset: int) -> int | None:
 
 
 def _inside(base: int, end: int, first: int, last: int, offsets: Sequence[int] | None) -> int:
-    """How many of them lie from `base` to before `end`; not more than 0 if none does."""
+    """How many of them are from `base` to before `end`; 0 or less if none is."""
     if offsets is None:
         return (end if end <= last else last + 1) - (base if base > first else first)
     return bisect_left(offsets, end) - bisect_left(offsets, base)

@@ -38,12 +38,12 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """A value came, so many times."""
+        """Count a value, once or several times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     def observe_sorted(self, values: Sequence[float]) -> None:
-        """Many values came, in ascending order: the cost hardly grows with their number."""
+        """Count many values, in ascending order: the cost hardly grows with their number."""
         start = 0
         for place, bound in enumerate(self.bounds):
             if start == len(values):
@@ -56,9 +56,9 @@ class Histogram:
 
 
 def quantile(bounds: Bounds, counts: Sequence[int], share: float) -> float | None:
-    """The value below which such a share of the observations lies, as far as the buckets tell; None without any.
+    """The value below which this share of the observations is, estimated from the buckets; None without observations.
 
-    Inside its bucket it is taken to lie in proportion; in the last one nothing is known but where that begins.
+    It is interpolated inside its bucket; in the last bucket, it is the lower bound.
 
     >>> quantile((1.0, 2.0), [2, 2, 0], 0.75)
     1.5

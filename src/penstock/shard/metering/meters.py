@@ -1,12 +1,11 @@
-"""What happens in a broker, counted where it happens: by commit, by run of messages, never message by message.
+"""Counters of a broker, updated where things happen: for each commit or run of messages, never for each message.
 
-These are plain numbers that only grow, from when the broker was opened. What the state itself can tell (backlogs,
-sizes) is not kept twice: `figures` looks there when somebody asks.
+These are plain numbers that only grow, starting when the broker is opened. What the state already has (backlogs, sizes)
+is not counted again: `figures` reads it on request.
 
-The number of series is bounded. The first topics have a meter of their own, in the order in which they were made, and
-all others share one. A place that a deleted topic leaves goes to one that has no meter yet, and never to one that was
-counted among the others; whatever was counted stays where it was counted, so that no counter ever goes down. Groups
-have as many places, of all topics together.
+The number of series is bounded. The oldest topics have their own meters, and all others share one. When a topic is
+deleted, its place goes to a topic without a meter, but never to one that was counted among the others: counts stay
+where they are, so that no counter ever goes down. Groups have as many places, for all topics together.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class GroupMeter:
         self.end_to_end_s = 0.0  # the sum of all that were acked
 
     def add(self, other: GroupMeter) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another meter."""
         self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
         self.acked_bytes += other.acked_bytes
         self.end_to_end_s += other.end_to_end_s
@@ -77,7 +76,7 @@ class TopicMeter:
 
 
 class SpaceRefusals:
-    """What was refused because the disk is full; noted by whoever refuses it, from any thread."""
+    """Counts what was refused because the disk is full, and logs it, but not too often; from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -114,12 +113,12 @@ class Traffic:
         self._before: dict[str, int] = {}
 
     def look_at_clock(self) -> None:
-        """Begin another stretch if it is time: once for all that is committed together."""
+        """Begin another stretch if it is time; called once for a commit."""
         if self._monotonic_s() - self._begun_s >= _STRETCH_S:
             self._turn()
 
     def add(self, topic: str, messages: int) -> None:
-        """So many were committed."""
+        """Count messages that were committed."""
         counts = self._counts
         known = counts.get(topic)
         if known is None:
@@ -138,7 +137,7 @@ class Traffic:
         return {topic: count / elapsed_s for topic, count in whole.items()}
 
     def _turn(self) -> None:
-        """Begin another stretch; what ended long ago counts no more."""
+        """Begin another stretch; a stretch that ended long ago no longer counts."""
         now_s = self._monotonic_s()
         if now_s - self._begun_s < 2 * _STRETCH_S:
             self._before_s, self._before = self._begun_s, self._counts
@@ -148,7 +147,7 @@ class Traffic:
 
 
 class Meters(CommitObserver):
-    """All counters of one broker. What is counted with another lock than that of the state says so."""
+    """All counters of one broker. Those guarded by another lock than that of the state say so."""
 
     def __init__(self, clock: Clock) -> None:
         self._wall_us = clock.wall_us
@@ -185,7 +184,7 @@ class Meters(CommitObserver):
         self.space = SpaceRefusals(clock)
 
     def listen_to(self, folding: Folding) -> None:
-        """Count what is committed."""
+        """Count the effects of commits."""
         folding.listen(Published, self.count_published)
         folding.listen(Happened, self.count_events)
         folding.listen(TopicDeleted, lambda effect: self.topic_gone(effect.topic))
@@ -209,7 +208,7 @@ class Meters(CommitObserver):
         self._commit_messages = 0
 
     def count_published(self, effect: Published) -> None:
-        """Messages were committed."""
+        """Count committed messages."""
         try:
             topic, _, record, size_bytes = effect
             if not self._commit_messages:
@@ -237,7 +236,7 @@ class Meters(CommitObserver):
     # Delivery.
 
     def count_events(self, effect: Happened) -> None:
-        """Something happened to messages."""
+        """Count events of messages."""
         try:
             topic, partition, events, _ = effect
             meter = self._of_topics.get(topic.id) or self.meter_of(topic)
@@ -270,17 +269,17 @@ class Meters(CommitObserver):
             group.acked_bytes += size_bytes
 
     def fetched(self, started_s: float) -> None:
-        """A consumer asked at that time, and got messages."""
+        """A consumer that asked at this time got messages."""
         self.fetch_s.observe(self._monotonic_s() - started_s)
 
     def fell_due(self, now_us: int, due_us: list[int]) -> None:
-        """Delayed messages were made ready, which should have been at these times, ascending."""
+        """Delayed messages were made ready; they were due at these times, ascending."""
         self.due_lateness_s.observe_sorted([(now_us - time_us) / 1_000_000 for time_us in reversed(due_us)])
 
-    # Who has a meter of its own.
+    # Which topics and groups have their own meters.
 
     def meter_of(self, topic: Topic) -> TopicMeter:
-        """The meter of a topic: its own while there are places left."""
+        """The meter of a topic: its own if there is a place left."""
         meter = self._of_topics.get(topic.id)
         if meter is None:
             meter = self.others
@@ -301,7 +300,7 @@ class Meters(CommitObserver):
         return found
 
     def limit(self, named_max: int, topics: Sequence[Topic]) -> None:
-        """Have so many topics, and groups, with meters of their own: the first of these, which are in their order."""
+        """Limit how many topics, and groups, have their own meters: the first of these topics."""
         self.named_max = named_max
         for topic in reversed(topics):
             meter = self._of_topics.get(topic.id)
