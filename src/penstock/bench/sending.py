@@ -133,15 +133,9 @@ class Sender:
         else:
             self._stop_ns = self._start_ns + round(extent.seconds * 1e9)
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        ticker = None if per_second is None else _Ticker(1 / per_second, self._pump)
-        if ticker is not None:
-            ticker.start()
-        try:
+        with contextlib.nullcontext() if per_second is None else _Ticker(1 / per_second, self._pump):
             self._pump()
             await self._finished
-        finally:
-            if ticker is not None:
-                ticker.stop()
         return Sent(self._done, (perf_counter_ns() - self._start_ns) / 1e9)
 
     def _pump(self) -> None:
@@ -179,7 +173,7 @@ class Sender:
 
 
 class _Ticker:
-    """Calls a function every so often, from `start` to `stop`; where Linux has no timer for it, each millisecond.
+    """Calls a function at an interval while it is entered; if Linux has no timer for that, every millisecond.
 
     It is finer than the timers of an event loop, which have a resolution of a millisecond.
     """
@@ -191,15 +185,14 @@ class _Ticker:
         self._fd: int | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
         self._fd = _new_timer(self._interval_s)
         if self._fd is not None:
             self._loop.add_reader(self._fd, self._ticked, self._fd)
         else:
             self._again()
 
-    def stop(self) -> None:
-        """End; stopping twice is harmless."""
+    def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._fd is not None:

@@ -22,17 +22,11 @@ class WaitedConsumer(Generic[Message]):
     def __init__(self, loop: LoopThread, remote: RemoteConsumer[Message]) -> None:
         self._loop = loop
         self._remote = remote
+        self.group, self.settle_through = remote.group, remote.settle_through
 
     @property
     def name(self) -> str:
         return self._remote.name
-
-    @property
-    def group(self) -> str:
-        return self._remote.group
-
-    def settle_through(self, face: object) -> None:
-        self._remote.settle_through(face)
 
     def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
         received: list[Message] = []
