@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
 
 from penstock.model.errors import PenstockError
 from penstock.model.stored import Place
 
 
-class Lock(Protocol):
+class Lock(AbstractContextManager[object], Protocol):
     """The state lock: callers hold it when they hand blocks in, and it is held when the owner is called."""
 
     @property
     def held(self) -> bool:
         """Whether this thread holds it."""
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
 
 
 class Block(Protocol):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 Names = list[tuple[int, str | None]]
 
@@ -28,7 +29,7 @@ def name_of_producer(producer: str) -> str | None:
 
 def name_at(names: Names | None, row: int) -> str | None:
     """The name that holds for a row."""
-    place = bisect_right(names, row, key=_row) if names else 0
+    place = bisect_right(names, row, key=itemgetter(0)) if names else 0
     return names[place - 1][1] if names and place else None
 
 
@@ -60,7 +61,3 @@ def joined_names(parts: Iterable[tuple[Names | None, int]]) -> Names | None:
                 last = name
         base += count
     return whole or None
-
-
-def _row(run: tuple[int, str | None]) -> int:
-    return run[0]
