@@ -10,9 +10,9 @@ Layout of an encoded batch (little endian); its message count is kept beside it,
     u32  length, bytes   msgpack of [dedupe ids or nil, producer or nil, sequence, origins, names]   if TAGS
     …    payload         msgpack of [keys or nil, values, headers or nil], each a list of count
 
-What the broker must know to deliver (priorities, times) stands in front as plain arrays, left out where
-it is the same for all; the payload is decoded only by readers and by settling. A batch has one producer and
-sequence, or, where messages that were published one by one were merged, `origins`: runs of [row, producer,
+What the broker needs for delivery (priorities, times) comes first, as plain arrays, which are left out if all
+messages have the same value; the payload is decoded only by readers and by settling. A batch has one producer and
+sequence; if messages were published one by one and merged, it has `origins` instead: runs of [row, producer,
 sequence, count]. `names` says who published them (see `producers`); batches of earlier versions end before it.
 """
 
@@ -72,7 +72,7 @@ def select(column: Sequence[Item], rows: Sequence[int]) -> list[Item]:
 
 
 class Batch(msgspec.Struct):
-    """Messages as columns; a column that would say the same of every message is None."""
+    """Messages as columns; a column whose value is the same for every message is None."""
 
     values: list[bytes]
     keys: list[bytes | None] | None = None
@@ -88,7 +88,7 @@ class Batch(msgspec.Struct):
     producer_names: Names | None = None
     """Who published them, for traces."""
     payload: bytes | None = None
-    """Keys, values and headers as they came, encoded; None where they have to be encoded."""
+    """Keys, values and headers as they were received, encoded; None if they are not encoded yet."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -100,7 +100,7 @@ class Batch(msgspec.Struct):
 
     @property
     def flags(self) -> int:
-        """Which optional columns it has, as the first byte of the encoded batch says it."""
+        """Which optional columns it has: the first byte of the encoded batch."""
         return (
             (PRIORITIES if self.priorities is not None else 0)
             | (DELIVER_AT if self.deliver_at is not None else 0)
@@ -161,7 +161,7 @@ class Batch(msgspec.Struct):
 
 
 def join_batches(batches: list[Batch]) -> Batch:
-    """The messages of several batches as one, without what they were tagged with but dedupe ids and names."""
+    """The messages of several batches as one; of their tags, only dedupe ids and names are kept."""
     if len(batches) == 1:
         return batches[0]
     priorities = {batch.priority for batch in batches}
@@ -202,7 +202,7 @@ def _joined_times(columns: list[array[int] | None], batches: list[Batch]) -> arr
 
 
 def decode_batch(body: bytes, count: int) -> Batch:
-    """The batch that `Batch.encode` wrote; raises InvalidArgument where the bytes are not one of `count`."""
+    """The batch that `Batch.encode` wrote; raises InvalidArgument if the bytes are not a batch of `count`."""
     try:
         batch, place = _decode_columns(body, count)
         batch.keys, batch.values, batch.headers = _decode_payload(memoryview(body)[place:])
@@ -215,7 +215,7 @@ def decode_batch(body: bytes, count: int) -> Batch:
 
 
 def decode_payload(payload: bytes) -> Payload:
-    """Keys, values and headers from what `encode_payload` wrote; raises InvalidArgument where it is nothing of it."""
+    """Keys, values and headers from what `encode_payload` wrote; raises InvalidArgument if it is something else."""
     try:
         keys, values, headers = _decode_payload(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -227,9 +227,9 @@ def decode_payload(payload: bytes) -> Payload:
 
 
 def decode_large_payload(payload: bytes) -> Payload:
-    """As `decode_payload`, for what a client sent, with more than `UNCOUNTED_BYTES`; raises LimitExceeded, too.
+    """As `decode_payload`, for a payload of a client with more than `UNCOUNTED_BYTES`; raises LimitExceeded, too.
 
-    It is counted before it is decoded, and headers are decoded message by message, so that other threads go on.
+    It is counted before it is decoded, and headers are decoded message by message, so that other threads can run.
     """
     try:
         return _decode_counted(payload)
@@ -265,7 +265,7 @@ def _decode_counted(payload: bytes) -> Payload:
 
 
 def check_count(count: int) -> None:
-    """Raise LimitExceeded where a batch has more messages than it may have."""
+    """Raise LimitExceeded if a batch has too many messages."""
     if count > BATCH_MESSAGES_MAX:
         raise LimitExceeded(f"the batch has {count:,} messages; the limit is {BATCH_MESSAGES_MAX:,}")
 
@@ -279,7 +279,7 @@ def decode_tags(body: bytes, count: int) -> Batch:
 
 
 def head_of(body: bytes) -> tuple[int, int]:
-    """The flags and the uniform priority of an encoded batch, of which the first two bytes are enough."""
+    """The flags and the uniform priority of an encoded batch; its first two bytes are enough."""
     try:
         flags, priority = _HEAD.unpack_from(body)
     except struct.error as error:

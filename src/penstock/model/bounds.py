@@ -1,14 +1,14 @@
 """Bytes in, memory out: how much memory a request may take, the same on every port.
 
-**The rule.** Whoever is not let in yet costs a small constant. A request of n bytes never takes more than
-`MEMORY_FACTOR` × n + `MEMORY_BYTES`, whatever is in it. It holds because
+**The rule.** A client that is not authenticated yet costs a small constant. A request of n bytes never takes more than
+`MEMORY_FACTOR` × n + `MEMORY_BYTES`, whatever it contains. This holds because
 
-1. permission comes first: what a client may not do at all is refused before its body is decoded;
-2. what is no publish has at most `REQUEST_BYTES_MAX`, or what its route says where it needs more;
+1. permission comes first: a request that is not allowed is refused before its body is decoded;
+2. a request that does not publish has at most `REQUEST_BYTES_MAX`, or the limit of its route;
 3. up to `UNCOUNTED_BYTES`, the densest thing that can be written (an empty map: one byte, 72 as an object) stays within
    the rule. Above, elements are counted before any is made (`shapes`), and what would break the rule is refused;
-4. what has more than `ON_LOOP_BYTES_MAX` is decoded in a thread: the event loop goes on;
-5. what an error repeats of foreign text is cut (`shown`), and names are only compared with others if they are short
+4. a body of more than `ON_LOOP_BYTES_MAX` is decoded in a thread, so that the event loop is not blocked;
+5. errors repeat only a part of a long text (`shown`), and names are compared with others only if they are short
    (`nearest`).
 """
 
@@ -26,13 +26,13 @@ UNCOUNTED_BYTES = 512 << 10
 ON_LOOP_BYTES_MAX = 1 << 20
 REQUEST_BYTES_MAX = 1 << 20
 LARGE_REQUEST_BYTES_MAX = 17 << 20
-"""Of a request that may name all messages of a topic, or has the value of one: 16 MiB, and what goes with it."""
+"""For a request that may name all messages of a topic, or has the value of one: 16 MiB and some overhead."""
 MANY_NAMES_BYTES_MAX = 4 << 20
-"""Of a request that settles messages, by their leases or receipts; by HTTP also of a schedule, with its value."""
+"""For a request that settles messages by leases or receipts; by HTTP also for a schedule with its value."""
 BATCH_MESSAGES_MAX = 1_000_000
 BATCH_HEADERS_MAX = 1_000_000
 TEXT_MAX = 64
-"""Characters of a number, a duration, a size or a time: no sensible one has so many."""
+"""The most characters of a number, a duration, a size or a time."""
 _SHOWN_MAX = 80
 _ERROR_MAX = 10_000
 _NAME_MAX = 64
@@ -44,19 +44,19 @@ _short.maxstring = _short.maxother = _SHOWN_MAX
 
 
 def check_memory(what: str, size_bytes: int, memory_bytes: int) -> None:
-    """Raise LimitExceeded where so many bytes would be made into more memory than the rule allows."""
+    """Raise LimitExceeded if decoding a request of this size would take more memory than the rule allows."""
     if memory_bytes > MEMORY_FACTOR * size_bytes + MEMORY_BYTES:
         raise LimitExceeded(f"{what} has very many small parts for its size: send it in several requests")
 
 
 def check_size(what: str, size_bytes: int, limit_bytes: int) -> None:
-    """Raise LimitExceeded where something is larger than it may be."""
+    """Raise LimitExceeded if something is too large."""
     if size_bytes > limit_bytes:
         raise LimitExceeded(f"{what} has {size_bytes:,} bytes; the limit is {limit_bytes:,}")
 
 
 def shown(value: object, most: int = _SHOWN_MAX) -> str:
-    """A foreign value as an error repeats it: not more of it than somebody reads."""
+    """A value from outside, shortened for an error message."""
     if isinstance(value, str):
         return repr(value) if len(value) <= most else repr(f"{value[:most]}…")
     if isinstance(value, bytes):
@@ -71,13 +71,13 @@ def shown(value: object, most: int = _SHOWN_MAX) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says, as it is sent to clients and logged."""
+    """The text of an error, shortened, as it is sent to clients and logged."""
     text = str(error)
     return text if len(text) <= _ERROR_MAX else f"{text[:_ERROR_MAX]}…"
 
 
 def nearest(name: object, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known names that are most like one that is not; none for what is too long to be a mistyped name."""
+    """The known names that are most similar to an unknown one; none if that is too long to be a typing error."""
     if not isinstance(name, str) or len(name) > _NAME_MAX:
         return []
     return difflib.get_close_matches(name, known, n=most)

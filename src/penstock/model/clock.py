@@ -1,7 +1,7 @@
 """Time, sleeping and randomness come in through this seam, so that tests can run the broker on virtual time.
 
-Whatever would differ between two runs of the same operations is asked of the clock. Only threads that wait for each
-other do so in real time; a shard has none (`tests/broker/test_clock_seam.py` names every such place).
+Everything that would differ between two runs of the same operations comes from the clock. Only threads that wait for
+each other do so in real time; a shard has none (`tests/broker/test_clock_seam.py` names every such place).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
-    """What a caller's own clock must be able to do: tell the time."""
+    """What a clock of the caller must have: the time."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970 (UTC): what messages are stamped with. It may step back."""
@@ -29,7 +29,7 @@ class ShardClock(Clock, Protocol):
         """Return when so many seconds have passed, by this clock."""
 
     def random_bytes(self, count: int) -> bytes:
-        """Bytes that nobody had before: what ids are made of."""
+        """Random bytes, from which ids are made."""
 
 
 class SystemClock:
@@ -49,7 +49,7 @@ class SystemClock:
 
 
 class _OwnTime(SystemClock):
-    """A clock that only tells the time, with the machine's sleep and randomness."""
+    """A clock that has only the time, with the sleep and randomness of the machine."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class _OwnTime(SystemClock):
 
 
 def to_shard_clock(clock: Clock | None) -> ShardClock:
-    """The clock itself; what it lacks is the machine's, and without one everything is."""
+    """The clock itself; what it lacks is taken from the machine, and everything if there is none."""
     if clock is None:
         return SystemClock()
     return clock if isinstance(clock, ShardClock) else _OwnTime(clock)

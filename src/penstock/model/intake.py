@@ -1,4 +1,4 @@
-"""What publishers hand in, checked and turned into columns; every path in goes through here."""
+"""Published messages, checked and turned into columns; every way of publishing goes through here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Single(msgspec.Struct, frozen=True, gc=False):
     expires_at_us: int = 0  # 0: never
 
     def size_bytes(self) -> int:
-        """What it counts against the limits on batches and buffers."""
+        """Its size for the limits of batches and buffers."""
         size = len(self.value)
         if self.key is not None:
             size += len(self.key)
@@ -43,7 +43,7 @@ class Single(msgspec.Struct, frozen=True, gc=False):
 
 
 class Intake(NamedTuple):
-    """A checked batch; `partitions` says what the publisher asked for, message by message."""
+    """A checked batch; `partitions` has the partition that was requested for each message."""
 
     batch: Batch
     partitions: list[int | None] | None
@@ -102,7 +102,7 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
 def check_columns(
     payload: Payload, priority: int | bytes, dedupe_ids: list[str | None] | None, limits: BrokerConfig
 ) -> Intake:
-    """A batch that comes as columns, of which the types are right: everything else is checked."""
+    """A batch that is given as columns: everything but their types is checked."""
     keys, values, headers = payload
     count = len(values)
     check_count(count)
@@ -140,7 +140,7 @@ def check_columns(
 
 
 def check_producer(batch: Batch, producer: object, sequence: object) -> None:
-    """Note the producer in the batch; both of its parts are given, or neither."""
+    """Set the producer and sequence of the batch; both must be given, or neither."""
     if producer is None and sequence is None:
         return
     if not is_text(producer, PRODUCER_BYTES_MAX) or not _is_sequence(sequence):
@@ -156,7 +156,7 @@ def check_producer(batch: Batch, producer: object, sequence: object) -> None:
 
 
 def set_producer_name(batch: Batch, name: str) -> None:
-    """Note who publishes the batch, unless that is known."""
+    """Set the name of the producer of the batch, unless it is set."""
     if batch.producer_names is None:
         batch.producer_names = [(0, name)]
 
@@ -234,7 +234,7 @@ def _set_priorities(batch: Batch, priorities: Sequence[Priority]) -> None:
 
 
 def batch_of(singles: list[Single]) -> Batch:
-    """Checked messages as one batch, with the columns that are uniform left out."""
+    """Checked messages as one batch; uniform columns are left out."""
     if not singles:
         return Batch([])
     values, keys, headers, priorities, due, dedupe_ids, expiry = map(
@@ -296,7 +296,7 @@ def _headers_bytes(headers: Mapping[str, str] | None) -> int:
 def _due_times_us(
     rows: list[Message], delays: Sequence[Duration | None], deliver_at: Sequence[object], now_us: int
 ) -> array[int] | None:
-    """When each of the messages is due, 0 for at once; None if all are."""
+    """When each message is due, 0 for at once; None if all are due at once."""
     if set(map(type, delays)) <= {int, float} and deliver_at.count(None) == len(rows):
         seconds = cast("Sequence[float]", delays)
         if min(seconds) >= 0 and max(seconds) < _SIMPLE_DELAY_S:  # also false for what is not a number
@@ -333,12 +333,12 @@ def _check_dedupe_id(identity: object) -> str | None:
 
 
 def plain_text(text: object) -> str:
-    """The same text as a `str` and nothing more: what is stored knows no subclasses."""
+    """The text as a plain `str`, not a subclass, to be stored."""
     return str.__str__(text)
 
 
 def is_text(value: object, bytes_max: int) -> bool:
-    """Whether it is text that UTF-8 can hold in 1 to so many bytes."""
+    """Whether it is text of 1 to `bytes_max` bytes in UTF-8."""
     try:
         return isinstance(value, str) and 0 < len(value.encode()) <= bytes_max
     except UnicodeEncodeError:

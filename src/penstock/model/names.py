@@ -1,4 +1,4 @@
-"""Topic names and priority names: which are allowed and what they mean."""
+"""Names of topics, groups, stages and priorities: which are allowed, and what they mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Priority = int | str
 
 
 def check_topic_name(name: object) -> str:
-    """The name itself, when it may name a topic."""
+    """The name itself, if it is a valid topic name."""
     if _is_topic_name(name):
         return str.__str__(name)
     raise InvalidArgument(
@@ -30,7 +30,7 @@ def check_topic_name(name: object) -> str:
 
 
 def check_topic_names(topics: object) -> list[str]:
-    """The names of one topic, or of several different ones."""
+    """The names of one topic or of several different ones, checked."""
     names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
     if not names or len({check_topic_name(name) for name in names}) < len(names):
         raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
@@ -38,12 +38,12 @@ def check_topic_names(topics: object) -> list[str]:
 
 
 def stored_topic_name(name: str, topic_id: int) -> str:
-    """The name of a topic as a journal or a checkpoint has it; one that is none gives way to its number."""
+    """The name of a topic from a journal or a checkpoint; an invalid one is replaced by a name with its number."""
     return name if _is_topic_name(name) else recovered_name(topic_id)
 
 
 def recovered_name(topic_id: int) -> str:
-    """What a topic is called whose own name is lost."""
+    """The name of a topic whose own name is lost."""
     return f"recovered-{topic_id}"
 
 
@@ -52,7 +52,7 @@ def _is_topic_name(name: object) -> TypeGuard[str]:
 
 
 def check_group_name(name: object, what: str = "group") -> str:
-    """The name itself, when it may name a group or a consumer."""
+    """The name itself, if it is a valid name of a group or a consumer."""
     if isinstance(name, str) and GROUP_NAME.fullmatch(name):
         return str.__str__(name)
     raise InvalidArgument(
@@ -61,7 +61,7 @@ def check_group_name(name: object, what: str = "group") -> str:
 
 
 def check_stage_name(name: object) -> str:
-    """The name itself, when it may name a stage."""
+    """The name itself, if it is a valid stage name."""
     if isinstance(name, str) and STAGE_NAME.fullmatch(name):
         return str.__str__(name)
     raise InvalidArgument(

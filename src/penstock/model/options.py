@@ -1,4 +1,4 @@
-"""Options given by name, checked all at once: every problem is named, with the nearest known name."""
+"""Options given by name, checked together: the error lists every problem, and suggests known names."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def option(default: Any, parse: Callable[[object], Any], fixed: str | None = Non
 
 
 def configure(base: Config, options: Mapping[str, object], what: str, *, later: bool = False) -> Config:
-    """`base` with the options set over it; raises one InvalidArgument that lists every problem.
+    """`base` changed by the options; raises one InvalidArgument that lists every problem.
 
-    With `later`, what `base` configures is in use, and options that are fixed must stay as they are.
+    With `later`, `base` is in use already, and fixed options must not change.
     """
     fields = {field.name: field for field in dataclasses.fields(base)}  # type: ignore[arg-type]
     problems: list[str] = []
@@ -133,14 +133,14 @@ def text(value: object) -> str:
 
 
 def check_limit(limit: object) -> int | None:
-    """How many at most, or None for all of them."""
+    """The limit itself, checked; None for no limit."""
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and 0 <= limit <= sys.maxsize):
         return limit
     raise InvalidArgument(f"{shown(limit)} is not a limit: give a whole number from 0")
 
 
 def check_rate(rate: object) -> float | None:
-    """So many messages a second, or None for as fast as it goes."""
+    """The rate itself, checked: messages a second, or None for no limit."""
     if rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0.001 <= rate < 1e9):
         return rate
     raise InvalidArgument(f"{shown(rate)} is not a rate: give messages a second, 0.001 or more")

@@ -1,4 +1,4 @@
-"""How fast work that has a rate may go."""
+"""Work at a limited rate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SHORT_S = 0.001  # neither worth a sleep, nor a pause of the work
 
 
 class Pace:
-    """Never more than so many a second, over any second; as fast as it goes where there is no rate.
+    """Limits work to a rate, over any second; without a rate there is no limit.
 
-    What goes at once is a turn, and the next turn waits until the time of this one is over. Time that was not used is
-    not saved up: after a pause it goes on at the rate, and does not catch up.
+    Work is done in turns, and the next turn waits until the time of this one is over. Unused time is not saved: after a
+    pause, work continues at the rate and does not catch up.
 
     >>> pace = Pace(100)
     >>> pace.at_once(500), pace.ahead_s(now_s=5.0)
@@ -30,11 +30,11 @@ class Pace:
         self._due_s = self._slept_from_s = float("-inf")
 
     def at_once(self, most: int) -> int:
-        """How many may go in one turn, which is so long: one at least."""
+        """How many may be done in one turn; at least one."""
         return most if self._rate is None else max(1, min(most, int(self._rate * self._turn_s)))
 
     def ahead_s(self, now_s: float) -> float:
-        """How long to sleep before the next turn; what is too short to sleep is added to the turn after it."""
+        """How long to sleep before the next turn; a time that is too short is added to the turn after it."""
         ahead_s = self._due_s - now_s
         if ahead_s < _SHORT_S:
             return 0.0
@@ -42,7 +42,7 @@ class Pace:
         return ahead_s
 
     def went(self, count: int, now_s: float) -> None:
-        """So many went just now."""
+        """Note that this many were done just now."""
         if self._rate is None:
             return
         stood_still = now_s == self._slept_from_s  # a caller's clock may, while the machine sleeps

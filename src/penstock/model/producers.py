@@ -1,6 +1,6 @@
-"""Who published the messages of a batch, by name: said once for each run of rows, and not for each message.
+"""The names of the producers of a batch: stored once for each run of rows, not for each message.
 
-Names are a list of (first row, name): each holds from its row up to the next one. Rows before the first have none.
+Names are a list of (first row, name): each is valid from its row up to the next one. Rows before the first have none.
 
 >>> names = [(0, "shop"), (3, None), (5, "till-1")]
 >>> name_at(names, 2), name_at(names, 4), name_at(names, 9)
@@ -22,13 +22,13 @@ _HEXADECIMAL = "0123456789abcdef"
 
 
 def name_of_producer(producer: str) -> str | None:
-    """The name that a producer goes by; none where it is a random id, such as clients number their requests with."""
+    """The name of a producer; None if it is a random id, such as clients use to number requests."""
     is_random = len(producer) == _RANDOM_ID_LENGTH and not producer.strip(_HEXADECIMAL)
     return None if is_random else producer
 
 
 def name_at(names: Names | None, row: int) -> str | None:
-    """The name that holds for a row."""
+    """The name of a row."""
     place = bisect_right(names, row, key=itemgetter(0)) if names else 0
     return names[place - 1][1] if names and place else None
 

@@ -1,4 +1,4 @@
-"""What is in msgpack, counted before any of it is made into objects (see `bounds`)."""
+"""Counting the elements of msgpack before it is decoded (see `bounds`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CONTAINER, _ENTRY, _TEXT, _NUMBER = 80, 160, 72, 32
 
 
 def array_length(packed: Packed) -> int | None:
-    """How many elements an array has, by its own word; None for anything else."""
+    """How many elements an array has according to its header; None for anything else."""
     return _length(packed, 0x90, 0xDC, 0xDD)
 
 
 def map_length(packed: Packed) -> int:
-    """How many entries a map has, by its own word; 0 for anything else."""
+    """How many entries a map has according to its header; 0 for anything else."""
     return _length(packed, 0x80, 0xDE, 0xDF) or 0
 
 
@@ -32,14 +32,14 @@ def _length(packed: Packed, fixed: int, short: int, long: int) -> int | None:
 
 
 def map_memory_bytes(entries: int) -> int:
-    """What a map from text to text takes at most, beside the bytes of its texts."""
+    """The most memory that a map of texts takes, without the bytes of its texts."""
     return _CONTAINER + _POINTER + _ENTRY * entries
 
 
 def check_parts(what: str, packed: Packed) -> None:
-    """Raise LimitExceeded where something, whatever is in it, would be made into more memory than the rule allows.
+    """Raise LimitExceeded if decoding this would take more memory than the rule allows, whatever it contains.
 
-    What lies in an array or a map just follows its head, so that all elements are found without going down and up.
+    The elements of an array or a map directly follow its header, so that no recursion is needed.
     """
     place, end, memory = 0, len(packed), 0
     limit = MEMORY_FACTOR * end + MEMORY_BYTES
@@ -55,7 +55,7 @@ def check_parts(what: str, packed: Packed) -> None:
 
 
 class _Kind(NamedTuple):
-    """What begins with a certain byte."""
+    """The type of an element, by its first byte."""
 
     memory: int = _POINTER
     head_bytes: int = 1

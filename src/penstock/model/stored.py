@@ -1,4 +1,4 @@
-"""Where things lie on disk: a body in the journal, a segment, and what is remembered so that neither need be opened."""
+"""Where things are on disk: a body in the journal, a segment, and what is known of both without opening them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STAGES = "staging"
 
 
 class Place(NamedTuple):
-    """Where the body of a committed record lies in the journal."""
+    """Where the body of a committed record is in the journal."""
 
     sequence: int
     """The number of the file."""
@@ -28,9 +28,9 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     base: int
     """The first offset in it."""
     end: int
-    """The offset behind the last one in it."""
+    """The offset after the last one in it."""
     rows: int
-    """Fewer than end - base only where a repair left a gap."""
+    """Fewer than end - base only if a repair left a gap."""
     size_bytes: int
     first_us: int
     """The lowest timestamp in it (not always the first: clocks step back)."""
@@ -44,24 +44,24 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     archived: bool = False
     """Whether it lies in an archive."""
     priority: int | None = None
-    """Of messages: the one of all its rows; None where they differ."""
+    """Of messages: the priority of all rows; None if they differ."""
     low: int = 0
-    """Of events: the lowest message offset that they speak of."""
+    """Of events: the lowest message offset that they are about."""
     high: int = 0
     """Of events: the highest one."""
     expires: bool = False
     """Of messages: whether any has a time to live."""
     archive: str | None = None
-    """The archive that it lies in; None of an archived one: that of the topic (as it was noted at first)."""
+    """The archive that it is in; None for an archived segment: that of the topic (as earlier versions noted it)."""
 
 
 def segment_name(topic: str, table: str, partition: int, base: int) -> str:
-    """Where a segment lies: `topics/orders/messages/2/00000000000000045678.parquet`."""
+    """Where a segment is: `topics/orders/messages/2/00000000000000045678.parquet`."""
     return f"topics/{archived_name(topic, table, partition, base)}"
 
 
 def archived_name(topic: str, table: str, partition: int, base: int) -> str:
-    """Where it lies below the archive directory."""
+    """Where it is below the archive directory."""
     return f"{check_topic_name(topic)}/{table}/{partition}/{base:020d}.parquet"
 
 
