@@ -51,8 +51,7 @@ class Core:
 
     def check_open(self) -> None:
         """Raise if the shard is closed, or nothing can be written any more."""
-        if self.closed:
-            raise BrokerClosed("the broker is closed")
+        self.check_not_closed()
         self.journal.check_alive()
 
     def check_writable(self, size_bytes: int, now_us: int) -> None:
