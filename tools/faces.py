@@ -29,7 +29,7 @@ from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperat
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/penstock"
-AWAITED = ("calling", "calls", "reading", "administration", "staging", "messaging", "consumer")
+AWAITED = ("calling", "calls", "log_reading", "administration", "staging", "messaging", "consumer")
 """Modules of the client whose plain half is made."""
 VIEWS = ("info", "tracing")
 """Modules of views with functions that are operations."""

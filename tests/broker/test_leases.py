@@ -132,7 +132,7 @@ def test_lease_lost_tells_which_and_settles_the_others(broker: penstock.Broker, 
     consumer, messages = take(broker, 8)
     consumer.extend(messages[6:], 100)
     pass_time(broker, clock, 31)
-    with pytest.raises(penstock.LeaseLost, match="and 1 more; the other 2 are settled") as refused:
+    with pytest.raises(penstock.LeaseLost, match="and 1 more; the other 2 are finished") as refused:
         consumer.ack(messages)
     assert refused.value.ids == tuple(message.id for message in messages[:6])
     assert broker.group("t", "g").acked == 2

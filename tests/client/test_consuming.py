@@ -253,7 +253,7 @@ def test_Q4_a_lost_lease_raises_LeaseLost_with_the_ids(server: Running, client: 
         received = consumer.receive(5)
         consumer.extend(received[2:4], 60)
         until(lambda: group(server).leased == 2)
-        with pytest.raises(penstock.LeaseLost, match=r"not leased.*the other 2 are settled") as lost:
+        with pytest.raises(penstock.LeaseLost, match=r"not leased.*the other 2 are finished") as lost:
             consumer.ack(received)
         assert set(lost.value.ids) == {received[n].id for n in (0, 1, 4)}
         with pytest.raises(penstock.LeaseLost) as lost:

@@ -129,7 +129,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     limits = dict(table_after("## Limits"))
     assert f"{connection._OPEN_REQUESTS_MAX};" in limits["unanswered requests of a connection"]
     assert f"{consumers._CONSUMERS_MAX:,};" in limits["consumers of a connection"]
-    assert f"{consuming.SETTLED_MAX:,};" in limits["messages that one request settles"]
+    assert f"{consuming.FINISHED_MAX:,};" in limits["messages that one request finishes"]
     assert f"{delivering._WAITING_MAX:,};" in limits["RECEIVE of a connection that wait"]
     threaded = limits["FAIL, KILL, READ, CALL, and RECEIVE of what is not in memory"]
     assert (connection._AT_ONCE, "four of a connection" in threaded) == (4, True)

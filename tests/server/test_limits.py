@@ -18,7 +18,7 @@ import pytest
 import penstock
 from penstock.client import AsyncClient, Client
 from penstock.model.errors import ConsumerNotFound, Overloaded
-from penstock.protocol.consuming import Cancel, ConsumerRequest, Held, Push, Receive, Settle
+from penstock.protocol.consuming import Cancel, ConsumerRequest, Finish, Held, Push, Receive
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import ERROR, HEADER, REPLY, Command, ProtocolError, frame
 from penstock.protocol.session import Call, Hello, Read, encode
@@ -201,7 +201,7 @@ def test_R6_requests_about_consumers_that_are_not_there(server: Running) -> None
         other.publish("t", "x")
         for command, body in (
             (Command.RECEIVE, encode(Receive(99, 1))),
-            (Command.ACK, encode(Settle(99, []))),
+            (Command.ACK, encode(Finish(99, []))),
             (Command.PUSH, encode(Push(99, 1))),
             (Command.UNSUBSCRIBE, encode(ConsumerRequest(99))),
             (Command.HEARTBEAT, encode(ConsumerRequest(99))),
@@ -210,13 +210,13 @@ def test_R6_requests_about_consumers_that_are_not_there(server: Running) -> None
                 raw.ask(command, body)
         assert (mine, theirs) == (1, 1)
         raw.send(Command.CANCEL, encode(Cancel(99, 5)))
-        raw.send(Command.TAKEN, encode(Settle(99, [])))
+        raw.send(Command.TAKEN, encode(Finish(99, [])))
         for runs in ([1], [0, 0], [-1, 5], [5, 1 << 40], [0, 100_001]):
             with pytest.raises(penstock.InvalidArgument):
-                raw.ask(Command.ACK, encode(Settle(mine, [Held("t", 0, 1, runs)])))
-            raw.send(Command.TAKEN, encode(Settle(mine, [Held("t", 0, 1, runs)])))
+                raw.ask(Command.ACK, encode(Finish(mine, [Held("t", 0, 1, runs)])))
+            raw.send(Command.TAKEN, encode(Finish(mine, [Held("t", 0, 1, runs)])))
         with pytest.raises(penstock.LeaseLost):
-            raw.ask(Command.ACK, encode(Settle(mine, [Held("t", 0, 1, [0, 1]), Held("u", 7, 1, [0, 1])])))
+            raw.ask(Command.ACK, encode(Finish(mine, [Held("t", 0, 1, [0, 1]), Held("u", 7, 1, [0, 1])])))
         raw.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(mine)))
         assert server.call(lambda: sorted(one._open_requests for one in server.native.connections)) == [0, 0]
 
@@ -237,9 +237,9 @@ def test_Q4_nobody_can_settle_or_prolong_what_another_consumer_holds(server: Run
         ]
         for command, more in acts:
             with pytest.raises(penstock.LeaseLost):
-                thief.ask(command, encode(Settle(thiefs, held, **more)))
+                thief.ask(command, encode(Finish(thiefs, held, **more)))
         for _ in range(14):
-            thief.send(Command.TAKEN, encode(Settle(thiefs, held)))
+            thief.send(Command.TAKEN, encode(Finish(thiefs, held)))
             time.sleep(0.05)
         assert server.broker.group("t", "g").leased == 0
 

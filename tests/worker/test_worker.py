@@ -387,5 +387,5 @@ def test_an_ack_that_the_disk_refuses_is_logged_and_the_worker_goes_on(
 
     worker.run()
     assert sorted(seen) == [b"0", b"0", b"1"]
-    assert "t/0/0 could not be settled" in caplog.text
+    assert "t/0/0 could not be finished" in caplog.text
     assert group(tmp_path).acked == 2

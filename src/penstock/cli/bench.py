@@ -63,7 +63,7 @@ class _Where(NamedTuple):
     directory: Path | None
 
 
-class Session:
+class BenchSession:
     """One call of a command: where it measures, and how it shows what it found."""
 
     def __init__(self, place: Place) -> None:
@@ -148,7 +148,7 @@ def _placed(function: Callable[..., None]) -> Callable[..., None]:
         from penstock.bench.place import Place
 
         with _told(), Place(*where) as place:
-            function(session=Session(place), **own)
+            function(session=BenchSession(place), **own)
 
     return add_options(function, _options, run, instead_of="session")
 
@@ -156,7 +156,7 @@ def _placed(function: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @_placed
 def publish(
-    session: Session,
+    session: BenchSession,
     batch: BatchOption = 1000,
     connections: ConnectionsOption = 1,
     window: WindowOption = 8,
@@ -200,7 +200,7 @@ def publish(
 @app.command()
 @_placed
 def consume(
-    session: Session,
+    session: BenchSession,
     batch: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, max=100_000, help="Messages that are asked for, and acked, at once.")
     ] = 1000,
@@ -230,7 +230,7 @@ def consume(
 @app.command()
 @_placed
 def latency(
-    session: Session,
+    session: BenchSession,
     rate: Annotated[float, typer.Option(metavar="NUMBER", min=0.1, help="Messages a second.")] = 50_000,
     batch: BatchOption = 10,
     connections: ConnectionsOption = 1,
@@ -259,7 +259,7 @@ def latency(
 @app.command()
 @_placed
 def queues(
-    session: Session,
+    session: BenchSession,
     number: Annotated[
         int, typer.Option("--queues", metavar="NUMBER", min=1, max=1_000_000, help="How many topics.")
     ] = 10_000,
@@ -290,7 +290,7 @@ def queues(
 @app.command("all")
 @_placed
 def measure_all(
-    session: Session,
+    session: BenchSession,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of each: only to see that it works.")] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:

@@ -143,8 +143,8 @@ def check(
     """
     with _problems_told(ctx):
         from penstock.spark.pipelines.loading import load_partly
-        from penstock.spark.pipelines.reading import Misdeclared
         from penstock.spark.pipelines.running import check as find
+        from penstock.spark.pipelines.value_readers import Misdeclared
 
         declared, known = load_partly(file)
         if known and not any(pipeline.sources for pipeline in declared.pipelines.values()):
@@ -273,7 +273,7 @@ def _problems_told(ctx: typer.Context) -> Iterator[None]:
     ctx.meta[COMMAND] = ctx.command_path
     with what_is_missing_told():
         from penstock.spark.jobs.failing import told_clearly
-        from penstock.spark.pipelines.reading import Misdeclared
+        from penstock.spark.pipelines.value_readers import Misdeclared
     try:
         with told_clearly():
             yield

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 
-from penstock.client.reading import AsyncClientReading
+from penstock.client.log_reading import AsyncClientReading
 from penstock.client.replaying import Replaying
 from penstock.model.letters import ByName, DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import MessageId, StoredMessage

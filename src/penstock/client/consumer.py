@@ -46,7 +46,7 @@ class AsyncClientConsumer:
 
     def __init__(self, remote: RemoteConsumer[AsyncReceived]) -> None:
         self.remote = remote
-        remote.settle_through(self)
+        remote.finish_through(self)
 
     @property
     def name(self) -> str:
@@ -78,24 +78,24 @@ class AsyncClientConsumer:
 
     async def ack(self, messages: Iterable[AsyncReceived]) -> None:
         """All of them are done; returns when that is durable. Raises LeaseLost for those that were not held."""
-        await self.remote.settle(Command.ACK, messages)
+        await self.remote.finish(Command.ACK, messages)
 
     async def extend(self, messages: Iterable[AsyncReceived], seconds: Duration) -> None:
         """Hold them for so long from now, where that is longer."""
-        await self.remote.settle(Command.EXTEND, messages, seconds=parse_duration(seconds))
+        await self.remote.finish(Command.EXTEND, messages, seconds=parse_duration(seconds))
 
     async def release(self, messages: Iterable[AsyncReceived]) -> None:
         """Give them back at once, through no fault of theirs."""
-        await self.remote.settle(Command.RELEASE, messages)
+        await self.remote.finish(Command.RELEASE, messages)
 
     async def fail(self, messages: Iterable[AsyncReceived], reason: str, delay: Duration | None = None) -> None:
         """They could not be processed: another try later, or the dead letters."""
         delay_s = None if delay is None else parse_duration(delay)
-        await self.remote.settle(Command.FAIL, messages, reason, delay_s)
+        await self.remote.finish(Command.FAIL, messages, reason, delay_s)
 
     async def kill(self, messages: Iterable[AsyncReceived], reason: str) -> None:
         """They can never be processed: dead-letter them now."""
-        await self.remote.settle(Command.KILL, messages, reason)
+        await self.remote.finish(Command.KILL, messages, reason)
 
     async def heartbeat(self) -> None:
         """Say that it is alive, in `assigned` mode, during long work; every other call says so too."""

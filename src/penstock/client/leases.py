@@ -15,7 +15,7 @@ Extend = Callable[[list[tuple[Lease, list[int]]], float], Awaitable[None]]
 
 
 class LeaseKeeper:
-    """Extends the leases of messages that were handed out and not settled, every third of their duration."""
+    """Extends the leases of messages that were handed out and not finished, every third of their duration."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, extend: Extend) -> None:
         self._loop = loop
@@ -34,7 +34,7 @@ class LeaseKeeper:
                 if self._timer is None or self._loop.time() + lease.visibility_s / 3 < self._due_s:
                     self._wait(lease.visibility_s)
 
-    def settled(self, leases: Iterable[tuple[Lease, list[int]]]) -> None:
+    def finished(self, leases: Iterable[tuple[Lease, list[int]]]) -> None:
         """Stop extending these leases."""
         for lease, offsets in leases:
             held = self._held.get(lease)

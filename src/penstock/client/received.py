@@ -89,7 +89,7 @@ def by_lease(messages: Iterable[Received]) -> dict[Lease | None, list[int]]:
     try:
         leases = set(map(_lease, rows))
     except (AttributeError, TypeError) as error:
-        raise InvalidArgument("only messages that were received can be settled") from error
+        raise InvalidArgument("only messages that were received can be finished") from error
     if len(leases) == 1:
         return {leases.pop(): list(map(_offset, rows))}
     found: dict[Lease | None, list[int]] = {}

@@ -31,10 +31,10 @@ from penstock.protocol.consuming import (
     Cancel,
     ConsumerRequest,
     Delivery,
+    Finish,
     Push,
     Receive,
     Rows,
-    Settle,
     Subscribe,
     Subscribed,
     decode_delivery,
@@ -58,7 +58,7 @@ class RemoteConsumer(Generic[Message]):
         self._link = link
         self._options = options
         self._class = message_class
-        self._face: object = self  # what messages are settled through
+        self._face: object = self  # what messages are finished through
         self.closed = False
         self.name = options.name or ""
         self.group = options.group
@@ -72,15 +72,15 @@ class RemoteConsumer(Generic[Message]):
         self._broken: PenstockError | None = None  # why nothing more is pushed
         self._taken: list[Message] = []
         self._taken_timer: asyncio.TimerHandle | None = None
-        self.ack_one = GatheredAcks[Message](link.loop, partial(self.settle, Command.ACK)).ack
+        self.ack_one = GatheredAcks[Message](link.loop, partial(self.finish, Command.ACK)).ack
         self._keeper = LeaseKeeper(link.loop, self._extend_held) if auto_extend else None
         self._beating: asyncio.TimerHandle | None = None
         self._resuming: asyncio.Task[None] | None = None
         if options.mode == "assigned":
             self._beat()
 
-    def settle_through(self, face: object) -> None:
-        """Set the consumer through which messages are settled."""
+    def finish_through(self, face: object) -> None:
+        """Set the consumer through which messages are finished."""
         self._face = face
 
     # Coming and going.
@@ -244,7 +244,7 @@ class RemoteConsumer(Generic[Message]):
         """Release messages that nobody waits for."""
         held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
         if held and not self._link.closed:
-            self._link.send(Command.RELEASE, encode(Settle(self._number, held)), ignore_reply)
+            self._link.send(Command.RELEASE, encode(Finish(self._number, held)), ignore_reply)
 
     # One by one.
 
@@ -321,11 +321,11 @@ class RemoteConsumer(Generic[Message]):
         taken, self._taken = self._taken, []
         if taken and self._generation == self._link.generation:
             held = [held_by(lease, offsets) for lease, offsets in by_lease(taken).items() if lease is not None]
-            self._link.tell(Command.TAKEN, encode(Settle(self._number, held)))
+            self._link.tell(Command.TAKEN, encode(Finish(self._number, held)))
 
     # What becomes of messages.
 
-    async def settle(
+    async def finish(
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
         """Ack, extend, release, fail or kill messages; raises LeaseLost for those that were not leased."""
@@ -339,9 +339,9 @@ class RemoteConsumer(Generic[Message]):
             elif lease is not None:
                 lost += ids_of(lease, offsets)
         if self._keeper is not None and command != Command.EXTEND:
-            self._keeper.settled((lease, offsets) for lease, offsets in grouped.items() if lease is not None)
+            self._keeper.finished((lease, offsets) for lease, offsets in grouped.items() if lease is not None)
         for some in portions(current):
-            body = encode(Settle(self._number, [held_by(*one) for one in some], _text(reason), seconds))
+            body = encode(Finish(self._number, [held_by(*one) for one in some], _text(reason), seconds))
             try:
                 await self._link.ask(command, body)
             except LeaseLost as error:
@@ -357,14 +357,14 @@ class RemoteConsumer(Generic[Message]):
 
     async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
         assert self._keeper is not None
-        self._keeper.settled([one for one in held if one[0].generation != self._link.generation])
+        self._keeper.finished([one for one in held if one[0].generation != self._link.generation])
         for some in portions([one for one in held if one[0].generation == self._link.generation]):
-            body = encode(Settle(self._number, [held_by(*one) for one in some], "", seconds))
+            body = encode(Finish(self._number, [held_by(*one) for one in some], "", seconds))
             try:
                 await self._link.ask(Command.EXTEND, body)
             except (LeaseLost, ConsumerNotFound) as error:  # whoever settles them will hear of it
                 lost = error.ids if isinstance(error, LeaseLost) else None
-                self._keeper.settled(some if lost is None else named(some, lost))
+                self._keeper.finished(some if lost is None else named(some, lost))
             except PenstockError:
                 pass  # it is tried again at the next third
 

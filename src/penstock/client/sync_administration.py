@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from penstock.client.replaying import Replaying
-from penstock.client.sync_reading import ClientReading
+from penstock.client.sync_log_reading import ClientReading
 from penstock.model.letters import ByName, DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.options import check_limit, check_rate

@@ -47,7 +47,7 @@ class ClientConsumer:
 
     def __init__(self, remote: WaitedConsumer[ClientDelivery]) -> None:
         self.remote = remote
-        remote.settle_through(self)
+        remote.finish_through(self)
 
     @property
     def name(self) -> str:
@@ -79,24 +79,24 @@ class ClientConsumer:
 
     def ack(self, messages: Iterable[ClientDelivery]) -> None:
         """All of them are done; returns when that is durable. Raises LeaseLost for those that were not held."""
-        self.remote.settle(Command.ACK, messages)
+        self.remote.finish(Command.ACK, messages)
 
     def extend(self, messages: Iterable[ClientDelivery], seconds: Duration) -> None:
         """Hold them for so long from now, where that is longer."""
-        self.remote.settle(Command.EXTEND, messages, seconds=parse_duration(seconds))
+        self.remote.finish(Command.EXTEND, messages, seconds=parse_duration(seconds))
 
     def release(self, messages: Iterable[ClientDelivery]) -> None:
         """Give them back at once, through no fault of theirs."""
-        self.remote.settle(Command.RELEASE, messages)
+        self.remote.finish(Command.RELEASE, messages)
 
     def fail(self, messages: Iterable[ClientDelivery], reason: str, delay: Duration | None = None) -> None:
         """They could not be processed: another try later, or the dead letters."""
         delay_s = None if delay is None else parse_duration(delay)
-        self.remote.settle(Command.FAIL, messages, reason, delay_s)
+        self.remote.finish(Command.FAIL, messages, reason, delay_s)
 
     def kill(self, messages: Iterable[ClientDelivery], reason: str) -> None:
         """They can never be processed: dead-letter them now."""
-        self.remote.settle(Command.KILL, messages, reason)
+        self.remote.finish(Command.KILL, messages, reason)
 
     def heartbeat(self) -> None:
         """Say that it is alive, in `assigned` mode, during long work; every other call says so too."""

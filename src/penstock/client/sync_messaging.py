@@ -109,7 +109,7 @@ class ClientMessaging(ABC):
         """A consumer of one topic or of several, working for a group, which is made at `start` if it is new.
 
         With `auto_extend`, messages that were handed out stay leased for as long as this client lives, until they
-        are settled.
+        are finished.
         """
         options = subscription(
             topic, group, mode, max_in_flight, visibility_timeout, autoack, start, session_timeout, name

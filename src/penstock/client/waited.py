@@ -22,7 +22,7 @@ class WaitedConsumer(Generic[Message]):
     def __init__(self, loop: LoopThread, remote: RemoteConsumer[Message]) -> None:
         self._loop = loop
         self._remote = remote
-        self.group, self.settle_through = remote.group, remote.settle_through
+        self.group, self.finish_through = remote.group, remote.finish_through
 
     @property
     def name(self) -> str:
@@ -62,10 +62,10 @@ class WaitedConsumer(Generic[Message]):
         """Ack a message together with those that other threads ack at the same moment."""
         self._loop.wait(self._remote.ack_one(message))
 
-    def settle(
+    def finish(
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
-        self._loop.wait(self._remote.settle(command, messages, reason, seconds))
+        self._loop.wait(self._remote.finish(command, messages, reason, seconds))
 
     def heartbeat(self) -> None:
         self._loop.wait(self._remote.heartbeat())

@@ -59,7 +59,7 @@ class LeaseLost(PenstockError):
     def of(cls, ids: Sequence[object], asked: int) -> LeaseLost:
         """The error that tells which messages were not held, of so many."""
         shown = ", ".join(map(str, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-        others = f"; the other {asked - len(ids)} are settled" if asked > len(ids) else ""
+        others = f"; the other {asked - len(ids)} are finished" if asked > len(ids) else ""
         text = f"not leased (any more) by this receipt: {shown}{others}. Receive again what is still to be done"
         return cls(text, tuple(ids))
 

@@ -12,7 +12,7 @@ from penstock.model.errors import LimitExceeded
 from penstock.protocol.decoding import count_leases, decoder, request_decoder
 from penstock.protocol.failures import Failure
 
-SETTLED_MAX = 100_000
+FINISHED_MAX = 100_000
 """Messages that one request may name."""
 _UNCOUNTED_BYTES = 64 << 10
 
@@ -97,7 +97,7 @@ class Held(msgspec.Struct, array_like=True, gc=False):
     """First offset and count of each run: [45, 3, 60, 1] is 45, 46, 47 and 60."""
 
 
-class Settle(msgspec.Struct, array_like=True, gc=False):
+class Finish(msgspec.Struct, array_like=True, gc=False):
     """ACK, RELEASE or TAKEN of leased messages. FAIL and KILL have a reason, EXTEND a time."""
 
     consumer: int
@@ -126,18 +126,18 @@ decode_subscribed = decoder(Subscribed)
 decode_receive = request_decoder(Receive)
 decode_push = request_decoder(Push)
 decode_delivery = decoder(Delivery)
-_decode_settle = decoder(Settle)
+_decode_finish = decoder(Finish)
 decode_cancel = request_decoder(Cancel)
 decode_consumer = request_decoder(ConsumerRequest)
 
 
-def decode_settle(body: bytes | memoryview) -> Settle:
+def decode_finish(body: bytes | memoryview) -> Finish:
     """Decode a request to settle; the leases of a large one are counted before they are decoded."""
     if len(body) > _UNCOUNTED_BYTES:
         check_size("the request", len(body), MANY_NAMES_BYTES_MAX)
-        if count_leases(body) > SETTLED_MAX:
-            raise LimitExceeded(f"one request settles at most {SETTLED_MAX:,} messages")
-    return _decode_settle(body)
+        if count_leases(body) > FINISHED_MAX:
+            raise LimitExceeded(f"one request finishes at most {FINISHED_MAX:,} messages")
+    return _decode_finish(body)
 
 
 def rows_of(topic: str, partition: int, offsets: Sequence[int], timestamps_us: Sequence[int], batch: Batch) -> Rows:

@@ -83,7 +83,7 @@ class _Staged(msgspec.Struct, array_like=True, gc=False):
     batch: msgspec.Raw
 
 
-class _Settled(msgspec.Struct, array_like=True, gc=False):
+class _Finished(msgspec.Struct, array_like=True, gc=False):
     """The leases of a request to settle."""
 
     consumer: msgspec.Raw
@@ -94,7 +94,7 @@ decode_called = request_decoder(Called, LARGE_REQUEST_BYTES_MAX)
 decode_arguments = decoder(dict[str, Any])
 _decode_columns = decoder(_Columns)
 _decode_staged = decoder(_Staged)
-_decode_settled = decoder(_Settled)
+_decode_finished = decoder(_Finished)
 
 
 def count_columns(publish: bytes | memoryview | msgspec.Raw) -> None:
@@ -111,7 +111,7 @@ def count_staged_columns(stage: bytes | memoryview) -> None:
 
 def count_leases(settle: bytes | memoryview) -> int:
     """How many leases a request names."""
-    return array_length(memoryview(_decode_settled(settle).held)) or 0
+    return array_length(memoryview(_decode_finished(settle).held)) or 0
 
 
 def topic_of(publish: bytes | memoryview) -> str:

@@ -14,12 +14,12 @@ logger = logging.getLogger("penstock.worker")
 class Work:
     """A message in hand."""
 
-    __slots__ = ("lease_s", "message", "settling", "task")
+    __slots__ = ("finishing", "lease_s", "message", "task")
 
     def __init__(self, message: Held, lease_s: float) -> None:
         self.message = message
         self.lease_s = lease_s
-        self.settling = False  # its handler has ended
+        self.finishing = False  # its handler has ended
         self.task: asyncio.Task[None]
 
 

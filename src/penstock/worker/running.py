@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 
-from penstock.worker.session import Session, Slots, Threads
+from penstock.worker.session import Slots, Threads, WorkerSession
 from penstock.worker.subscription import Subscription
 from penstock.worker.surface import Broker
 from penstock.worker.verdict import reason_of
@@ -31,7 +31,7 @@ class Running:
         self._slots = Slots(subscription.concurrency)
         name = f"penstock-{subscription.group}"
         self._threads = None if subscription.asynchronous else Threads(subscription.concurrency, name)
-        self._finishing: dict[asyncio.Task[None], Session] = {}
+        self._finishing: dict[asyncio.Task[None], WorkerSession] = {}
 
     async def consume(self) -> None:
         """Handle messages until this is cancelled; no error ends it."""
@@ -57,7 +57,7 @@ class Running:
             visibility_timeout=subscription.visibility_s,
             start=subscription.start,
         )
-        session = Session(subscription, consumer, self._slots, self._threads)
+        session = WorkerSession(subscription, consumer, self._slots, self._threads)
         try:
             await session.pump()
         finally:
@@ -66,7 +66,7 @@ class Running:
             finishing.add_done_callback(self._finishing.pop)
 
     async def finish(self) -> None:
-        """Wait until all messages in hand are settled; receiving has ended before."""
+        """Wait until all messages in hand are finished; receiving has ended before."""
         if self._finishing:
             await asyncio.wait(self._finishing)
         if self._threads is not None:
@@ -115,7 +115,7 @@ async def _end(consuming: list[asyncio.Task[None]]) -> None:
 
 
 async def _finish(subscriptions: Sequence[Running], timeout_s: float) -> bool:
-    """Wait until all messages in hand are settled; whether that was in time."""
+    """Wait until all messages in hand are finished; whether that was in time."""
     finishing = [asyncio.create_task(subscription.finish()) for subscription in subscriptions]
     _, late = await asyncio.wait(finishing, timeout=timeout_s)
     return not late

@@ -98,7 +98,7 @@ class Threads:
             future.set_result(answer)
 
 
-class Session:
+class WorkerSession:
     """One consumer, from opening to closing it."""
 
     def __init__(self, subscription: Subscription, consumer: Consumer, slots: Slots, threads: Threads | None) -> None:
@@ -130,7 +130,7 @@ class Session:
                 beating.cancel()
 
     async def finish(self) -> None:
-        """Wait until all messages in hand are settled, then leave the group, which releases what is still leased."""
+        """Wait until all messages in hand are finished, then leave the group, which releases what is still leased."""
         await self._idle.wait()
         self._keeper.close()
         try:
@@ -142,7 +142,7 @@ class Session:
         """Cancel running handlers and release their messages; a thread runs on, and its message is delivered again."""
         self._stopping = True
         for work in self._works:
-            if not work.settling:
+            if not work.finishing:
                 work.task.cancel()
         asyncio.get_running_loop().call_later(_CANCEL_S, self._idle.set)
 
@@ -161,7 +161,7 @@ class Session:
             await self._handle(work)
         except (Exception, SystemExit, asyncio.CancelledError) as raised:  # noqa: BLE001 - judged below
             error = raised
-        work.settling = True
+        work.finishing = True
         self._keeper.remove(work)
         try:
             if isinstance(error, asyncio.CancelledError) and self._stopping:
@@ -169,11 +169,11 @@ class Session:
             else:
                 verdict = judge(error, work.message, self._subscription)
             _tell(work, verdict, error)
-            await self._settle(work, verdict)
+            await self._finish(work, verdict)
         except LeaseLost:
             logger.warning("%s was not held any more when its handler ended: it may be handled twice", work.message.id)
         except Exception as refused:  # noqa: BLE001 - the worker goes on, and the message is delivered again
-            logger.warning("%s could not be settled, and comes again: %s", work.message.id, reason_of(refused))
+            logger.warning("%s could not be finished, and comes again: %s", work.message.id, reason_of(refused))
         finally:
             self._works.discard(work)
             if not self._works:
@@ -208,7 +208,7 @@ class Session:
                     raise TookTooLong(timeout_s) from None
                 raise
 
-    async def _settle(self, work: Work, verdict: Verdict) -> None:
+    async def _finish(self, work: Work, verdict: Verdict) -> None:
         message = work.message
         match verdict.act:
             case "ack":

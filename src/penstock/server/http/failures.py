@@ -20,7 +20,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     lost: list[str] | None = None
     """The receipts that hold nothing (any more), of a request about several."""
     settled: int | None = None
-    """How many of the others were settled all the same."""
+    """How many of the others were finished all the same."""
 
 
 _KINDS: list[tuple[type[BaseException], int, str]] = [

@@ -49,7 +49,7 @@ MEANINGS = {
     "topics": "Names of topics.",
     "total": "How many there are in all.",
     "value": "The message itself.",
-    "visibility_timeout": "Seconds, or a duration, after which a message comes again unless it is settled.",
+    "visibility_timeout": "Seconds, or a duration, after which a message comes again unless it is finished.",
     "started_at": "When it was started.",
     "zone": "The time zone of the schedule, such as `Europe/Vienna`.",
 }

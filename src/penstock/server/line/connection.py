@@ -12,7 +12,7 @@ from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Un
 from penstock.server.deadlines import CLOSING_S, UnreadReplies
 from penstock.server.line.lines import LineSplitter, NotThisProtocol, strip_telnet
 from penstock.server.line.replies import error_line
-from penstock.server.line.session import Reply, Session
+from penstock.server.line.session import LineSession, Reply
 
 if TYPE_CHECKING:
     from penstock.server.line.listener import LineListener
@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         self._loop = listener.loop
         self._splitter = LineSplitter(listener.config.max_line_bytes)
         self._transport: asyncio.Transport
-        self._session: Session
+        self._session: LineSession
         self.serving: asyncio.Task[None]
         self._lines: deque[bytes | None] = deque()
         self._unread_bytes = 0
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no class of asyncio
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else "?"
-        self._session = Session(self._listener.services, address, self._filled, self._write_now)
+        self._session = LineSession(self._listener.services, address, self._filled, self._write_now)
         self.serving = self._loop.create_task(self._serve())
         self._listener.opened(self)
 

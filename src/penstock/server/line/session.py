@@ -40,7 +40,7 @@ Filled = Callable[[bytes], None]
 Write = Callable[[bytes], Awaitable[None]]
 
 
-class Session:
+class LineSession:
     """Executes the lines of one connection; replies may be filled in any order."""
 
     def __init__(self, services: Services, address: str, filled: Filled, write: Write) -> None:

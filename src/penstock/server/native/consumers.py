@@ -11,15 +11,15 @@ from penstock.api.operations import OPERATIONS
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
-    SETTLED_MAX,
-    Settle,
+    FINISHED_MAX,
+    Finish,
     Subscribe,
     Subscribed,
     decode_cancel,
     decode_consumer,
+    decode_finish,
     decode_push,
     decode_receive,
-    decode_settle,
     decode_subscribe,
     encode,
     ranges_of,
@@ -159,7 +159,7 @@ class Consumers:
         deliverer.set_window(request.window)
 
     def _taken(self, _: int, body: memoryview | bytes) -> None:
-        request = decode_settle(body)
+        request = decode_finish(body)
         deliverer = self._deliverers.get(request.consumer)
         if deliverer is not None:
             deliverer.taken(self._leased(deliverer, request))
@@ -206,25 +206,25 @@ class Consumers:
         )
         self._listener.commits.reply_after(commit, self._connection, correlation, reply)
 
-    def _named(self, body: memoryview | bytes) -> tuple[Settle, Consuming[LeasedMessage], Leased]:
+    def _named(self, body: memoryview | bytes) -> tuple[Finish, Consuming[LeasedMessage], Leased]:
         """A request about messages that a consumer holds, with both."""
-        request = decode_settle(body)
+        request = decode_finish(body)
         deliverer = self._find(request.consumer)
         return request, deliverer.consuming, self._leased(deliverer, request)
 
-    def _leased(self, deliverer: Deliverer, request: Settle) -> Leased:
+    def _leased(self, deliverer: Deliverer, request: Finish) -> Leased:
         named: list[tuple[str, int, int, Offsets]] = []
         count = 0
-        if sum(len(held.runs) for held in request.held) > 2 * SETTLED_MAX:
-            raise InvalidArgument(f"one request settles at most {SETTLED_MAX:,} messages")
+        if sum(len(held.runs) for held in request.held) > 2 * FINISHED_MAX:
+            raise InvalidArgument(f"one request finishes at most {FINISHED_MAX:,} messages")
         for held in request.held:
             try:
                 ranges = list(ranges_of(held.runs))
             except ValueError as error:
                 raise InvalidArgument(str(error)) from error
             count += sum(map(len, ranges))
-            if count > SETTLED_MAX:
-                raise InvalidArgument(f"one request settles at most {SETTLED_MAX:,} messages")
+            if count > FINISHED_MAX:
+                raise InvalidArgument(f"one request finishes at most {FINISHED_MAX:,} messages")
             offsets = from_range(ranges[0].start, ranges[0].stop) if ranges else Offsets()
             for others in ranges[1:]:
                 offsets.add_range(others.start, others.stop)

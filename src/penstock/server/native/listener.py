@@ -8,7 +8,7 @@ import logging
 import penstock
 from penstock.model.errors import BrokerClosed, Unauthenticated
 from penstock.server.native.connection import Connection
-from penstock.server.native.session import Session
+from penstock.server.native.session import NativeSession
 from penstock.server.native.singles import Singles
 from penstock.server.port import Port
 from penstock.server.services import Services
@@ -38,7 +38,7 @@ class NativeListener(Port[Connection]):
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        Session(self, connection)
+        NativeSession(self, connection)
         if self.stopping:
             connection.close(BrokerClosed("the server is stopping"))
         elif self.services.is_flooded:

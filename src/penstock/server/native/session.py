@@ -40,7 +40,7 @@ _PUBLISHING, _STAGING = OPERATIONS["publish"].scope, OPERATIONS["stage_many"].sc
 Result = TypeVar("Result")
 
 
-class Session:
+class NativeSession:
     """The requests of one connection."""
 
     def __init__(self, listener: NativeListener, connection: Connection) -> None:

@@ -75,7 +75,7 @@ def _by_lease(messages: Sequence[LeasedMessage]) -> Iterable[tuple[Lease, Sequen
     try:
         leases = set(map(_lease, messages))
     except AttributeError as error:
-        raise InvalidArgument("only messages that were received can be settled") from error
+        raise InvalidArgument("only messages that were received can be finished") from error
     if len(leases) == 1:
         return [(leases.pop(), messages)]
     found: dict[Lease, list[LeasedMessage]] = {}

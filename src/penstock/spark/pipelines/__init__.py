@@ -21,9 +21,9 @@ from penstock.lazy import lazy_names
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.loading import load
-    from penstock.spark.pipelines.reading import Misdeclared
     from penstock.spark.pipelines.running import check, place_of, run, session_of
     from penstock.spark.pipelines.spec import Pipeline, Sink, Source, Step, Watermark
+    from penstock.spark.pipelines.value_readers import Misdeclared
 
 __all__ = [
     "Misdeclared",
@@ -43,7 +43,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "penstock.spark.pipelines.loading": ("load",),
-        "penstock.spark.pipelines.reading": ("Misdeclared",),
+        "penstock.spark.pipelines.value_readers": ("Misdeclared",),
         "penstock.spark.pipelines.running": ("check", "place_of", "run", "session_of"),
         "penstock.spark.pipelines.spec": ("Pipeline", "Sink", "Source", "Step", "Watermark"),
     },

@@ -9,7 +9,8 @@ from penstock.model.errors import InvalidArgument
 from penstock.model.units import parse_digits, parse_duration
 from penstock.server.settings.table import suggestion
 from penstock.spark.pipelines.given import Given
-from penstock.spark.pipelines.reading import (
+from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Source, Step, Watermark
+from penstock.spark.pipelines.value_readers import (
     PART_NAME,
     VIEW_NAME,
     Notes,
@@ -25,7 +26,6 @@ from penstock.spark.pipelines.reading import (
     topic,
     truth,
 )
-from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Source, Step, Watermark
 
 Part = TypeVar("Part", Source, Sink)
 CONTINUOUS, AVAILABLE_NOW = "continuous", "available-now"

@@ -16,8 +16,8 @@ from penstock.model.errors import InvalidArgument
 from penstock.server.settings.values import Remark
 from penstock.spark.pipelines.checking import check
 from penstock.spark.pipelines.given import Given, from_python, from_yaml
-from penstock.spark.pipelines.reading import Misdeclared, Notes
 from penstock.spark.pipelines.spec import Declared
+from penstock.spark.pipelines.value_readers import Misdeclared, Notes
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.spec import Function

@@ -20,11 +20,11 @@ from penstock.spark.jobs.failing import clear, is_of_spark
 from penstock.spark.jobs.place import Place
 from penstock.spark.pipelines.letters import group_of, letter, with_parts
 from penstock.spark.pipelines.loading import function_of
-from penstock.spark.pipelines.reading import remark
 from penstock.spark.pipelines.sinks import OBSERVED, UNKNOWN, Broken, Limits, chosen, messages, on_console, partitioned
 from penstock.spark.pipelines.sources import cause_of, columns_of, read, unfit
 from penstock.spark.pipelines.sources import messages as messages_of
 from penstock.spark.pipelines.spec import Declared, Pipeline, Sink, Source, Step
+from penstock.spark.pipelines.value_readers import remark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,9 +23,9 @@ from penstock.spark.pipelines.checking import AVAILABLE_NOW, CONTINUOUS
 from penstock.spark.pipelines.control import RunFiles, check_fit, misfit
 from penstock.spark.pipelines.planning import Planner, Query, Sessions
 from penstock.spark.pipelines.progress import Batch, Figures
-from penstock.spark.pipelines.reading import Misdeclared
 from penstock.spark.pipelines.server import Reports, limits_of, make_topics
 from penstock.spark.pipelines.spec import Declared
+from penstock.spark.pipelines.value_readers import Misdeclared
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -8,12 +8,12 @@ from penstock.server.http.routes import (
     delayed,
     groups,
     health,
+    messages,
     pages,
     pipelines,
     publishing,
     push,
     queues,
-    reading,
     receiving,
     schedules,
     stats,
@@ -42,6 +42,6 @@ ROUTES = tuple(
     module.ROUTES
     for module in (
         *(access, dead_letters, delayed, groups, health, pages, pipelines, publishing, push),
-        *(queues, reading, receiving, schedules, stats, topics, traces, websockets),
+        *(queues, messages, receiving, schedules, stats, topics, traces, websockets),
     )
 )

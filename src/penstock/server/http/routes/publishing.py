@@ -17,7 +17,7 @@ from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import answers, body_of, json_body, query_of
 from penstock.server.http.parameters import Topic
 from penstock.server.http.publishing import RAW_OPTIONS, publish_batch, publish_one, read_goqueue_message
-from penstock.server.http.routes.reading import find_messages
+from penstock.server.http.routes.messages import find_messages
 
 _ONE = {"key": "customer-7", "value": "two coffees", "priority": "high", "headers": {"source": "web"}}
 _GO = {"key": "order-123", "value": "eyJvcmRlcl9pZCI6MTIzfQ==", "delay": "5m"}

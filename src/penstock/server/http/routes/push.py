@@ -43,8 +43,8 @@ async def stream_messages(
 ) -> Stream:
     """Receive messages as Server-Sent Events (`message`).
 
-    Each is leased: settle it by its receipt handle (`POST /v1/messages/ack`), which makes room for another one. What
-    is not settled when the connection ends is given back.
+    Each is leased: finish it by its receipt handle (`POST /v1/messages/ack`), which makes room for another one. What
+    is not finished when the connection ends is given back.
     """
     caller.require(Scope.CONSUME, topic)
     member = await caller.members.join([topic], group, max_in_flight=credits, session_timeout=1e9)

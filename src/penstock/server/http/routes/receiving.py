@@ -42,7 +42,7 @@ class Delivery(MessageView):
     deliveries: int
     failures: int
     visible_until: datetime
-    """When it comes again unless it is settled."""
+    """When it comes again unless it is finished."""
 
 
 class Deliveries(msgspec.Struct):
@@ -123,7 +123,7 @@ async def receive_messages(
 ) -> Deliveries:
     """Receive messages for a group, best lanes first.
 
-    They are leased: settle each with its receipt handle, or it comes again.
+    They are leased: finish each with its receipt handle, or it comes again.
     """
     caller.require(Scope.CONSUME, topic)
     member = await caller.members.of_group(topic, group)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.spark.jobs.tracing.chunks import Chunk
 from penstock.spark.jobs.tracing.looking import METRICS, PartKey, look, packed, unpacked
-from penstock.spark.jobs.tracing.reading import Chunk
 from penstock.spark.jobs.tracing.runs import flat, stretches
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.jobs.auditing.events import Era
-from penstock.spark.jobs.tracing.reading import Chunk, events_about, read_messages
+from penstock.spark.jobs.tracing.chunks import Chunk, events_about, read_messages
 from penstock.spark.jobs.tracing.runs import NO_RUNS, Runs, flat, joined, laid_over, layer, runs_of
 
 HOUR_US = 3_600_000_000

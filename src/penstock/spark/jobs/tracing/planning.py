@@ -17,7 +17,7 @@ from penstock.spark.filters import Wanted
 from penstock.spark.jobs.auditing.events import Era, EventLog, rule
 from penstock.spark.jobs.auditing.problems import Key
 from penstock.spark.jobs.place import Place
-from penstock.spark.jobs.tracing.reading import Chunk, bounds_of, read_events
+from penstock.spark.jobs.tracing.chunks import Chunk, bounds_of, read_events
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, ReadOptions, read_options
 from penstock.spark.origins import Origin
 from penstock.spark.planning import Plan

@@ -1,4 +1,4 @@
-# Made from client/reading.py by tools/faces.py: change that, and run `make faces`.
+# Made from client/log_reading.py by tools/faces.py: change that, and run `make faces`.
 """Reading through a client, page by page: messages, Arrow batches and events; in plain calls."""
 
 from __future__ import annotations
