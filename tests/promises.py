@@ -88,7 +88,7 @@ def _carried(path: Path) -> Iterator[str]:
 
 
 def _short(path: Path) -> str:
-    """`broker/leases` for tests/broker/test_leases.py."""
+    """`shard/leases` for tests/shard/test_leases.py."""
     return str(path.relative_to(ROOT / "tests").with_name(path.stem.removeprefix("test_")))
 
 

@@ -14,14 +14,14 @@ import pytest
 
 import penstock
 from penstock.client import Client
-from tests.broker.harness import ending, problems, segments, settling, temporary_files
 from tests.server.harness import Child, until
+from tests.shard.harness import ending, problems, segments, settling, temporary_files
 
 ROOT = Path(__file__).parents[2]
 BROKER = """
 import sys, threading
 from pathlib import Path
-from tests.broker.harness import Settling
+from tests.shard.harness import Settling
 from tests.server.harness import pause, until
 
 one = Settling(Path(sys.argv[1]))

@@ -27,7 +27,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.staging import stages as staging
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
-from tests.broker.staging_harness import files, publish, stage, values
+from tests.shard.staging_harness import files, publish, stage, values
 
 ShardOn = Callable[..., Shard]
 

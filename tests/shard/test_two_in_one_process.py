@@ -15,9 +15,9 @@ import pytest
 
 import penstock
 from penstock.testing import FaultyStorage, MemoryStorage
-from tests.broker.load import GROUPS, OPTIONS, TOPIC, AlmostNextMinute, Load, Told
-from tests.broker.test_simulation import SEED, Simulation, Worker
 from tests.patience import until
+from tests.shard.load import GROUPS, OPTIONS, TOPIC, AlmostNextMinute, Load, Told
+from tests.shard.test_simulation import SEED, Simulation, Worker
 
 
 class Watched(Simulation):
@@ -158,7 +158,7 @@ def test_L1_Q2_both_directories_of_a_killed_process_hold_what_was_confirmed(tmp_
 
 def lines_until_killed(count: int, *paths: str) -> list[str]:
     """Start a process that hosts these directories, kill it after so many lines; all that it managed to say."""
-    command = [sys.executable, "-m", "tests.broker.load", *paths]
+    command = [sys.executable, "-m", "tests.shard.load", *paths]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     ) as child:

@@ -17,8 +17,8 @@ import penstock
 from penstock.embedded.broker import Broker
 from penstock.journal.layout import file_name
 from penstock.testing import VirtualClock
-from tests.broker.harness import PATIENCE_S, Settling, problems, segments, settling, temporary_files
 from tests.server.harness import until
+from tests.shard.harness import PATIENCE_S, Settling, problems, segments, settling, temporary_files
 
 COMMAND = [sys.executable, "-m", "penstock.shard.upkeep.segment_process"]
 

@@ -1,6 +1,6 @@
 """Threads that use a broker for everything that it does, and what they were told is done.
 
-    python -m tests.broker.load one two
+    python -m tests.shard.load one two
 
 is a process that hosts a broker for each of these directories, and says what it was told, until it is killed.
 """

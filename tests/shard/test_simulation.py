@@ -1,6 +1,6 @@
 """Many consumers, hours of virtual time and a broker that crashes, all from one seed (Q1, Q2, Q7, O5).
 
-`PENSTOCK_SEED=123 pytest tests/broker/test_simulation.py` runs what a failure printed once more.
+`PENSTOCK_SEED=123 pytest tests/shard/test_simulation.py` runs what a failure printed once more.
 """
 
 from __future__ import annotations

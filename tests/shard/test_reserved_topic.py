@@ -22,7 +22,7 @@ from penstock.shard.staging.stage_files import encode_record, path_of
 from penstock.storage import FileStorage
 from penstock.testing import MemoryStorage, VirtualClock
 from penstock.views.snapshot import Snapshot
-from tests.broker.test_schedules import pass_time, published
+from tests.shard.test_schedules import pass_time, published
 
 HOUR_S = 3600.0
 

@@ -27,7 +27,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
-from tests.broker.staging_harness import publish, stage
+from tests.shard.staging_harness import publish, stage
 
 COUNT = 3000
 
@@ -223,7 +223,7 @@ def key_numbers() -> list[int]:
 @pytest.mark.parametrize("function", ["digest_of(7)", "key_numbers()"])
 def test_the_bytes_and_the_numbers_of_keys_do_not_depend_on_the_process_either(function: str) -> None:
     """The order of sets, and whatever else hashes of text decide, is another one in every process."""
-    program = f"from tests.broker.test_virtual_time import *; print({function})"
+    program = f"from tests.shard.test_virtual_time import *; print({function})"
     told = {
         subprocess.run(
             [sys.executable, "-c", program],

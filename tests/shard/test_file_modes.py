@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.server.access.tokens import TokenFile
-from tests.broker.harness import settling
+from tests.shard.harness import settling
 
 OPTIONS: dict[str, Any] = {"topic_defaults": {"retention_bytes": 0, "archive": "../archive"}, "segment_min_bytes": 0}
 

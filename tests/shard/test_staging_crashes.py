@@ -23,7 +23,7 @@ from penstock.shard.checking import check_directory
 from penstock.shard.shard import Shard
 from penstock.storage import FileStorage
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
-from tests.broker.staging_harness import files, publish, stage, values
+from tests.shard.staging_harness import files, publish, stage, values
 
 ShardOn = Callable[..., Shard]
 
