@@ -179,9 +179,8 @@ class Group:
 
     def ack_one(self, now: Moment, lease: Lease, offset: int) -> Event | None:
         """As `ack` for one message; None if it was acked before or is not held: `lease.acked` tells which."""
-        if not self.leases.take_one(lease, offset):
-            return None
-        return Event(EventKind.ACKED, now.wall_us, offset, 1, self.name, lease.consumer)
+        held = self.leases.take_one(lease, offset)
+        return Event(EventKind.ACKED, now.wall_us, offset, 1, self.name, lease.consumer) if held else None
 
     def extend(self, now: Moment, lease: Lease, offsets: Offsets, seconds: float, outcome: Outcome) -> None:
         """They are wanted for longer: until so many seconds from now, if that is later than before."""
