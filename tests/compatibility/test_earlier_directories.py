@@ -47,8 +47,8 @@ from tests.compatibility.make_directory import DIRECTORIES, finish, make
 HERE = Path(__file__).parent
 ADDED_LATER: frozenset[EventKind | BlockKind] = frozenset({EventKind.CONFIGURED})
 """Kinds of blocks and events that 0.1.0 did not know: name them here when there are any."""
-UNUSED = {"GroupSettings.missing"}
-"""Fields of the checkpoint that 0.1.0 did not write; this one stands in events only."""
+UNUSED = {"GroupSettings.missing", "GroupSettings.paused"}
+"""Fields of the checkpoint that 0.1.0 did not write; the first stands in events only."""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,15 @@ def comparable(found: dict[str, Any]) -> dict[str, Any]:
     for messages in found["messages"].values():
         for message in messages:
             message.setdefault("deliver_at_us", None)
+    return without_settings(found)
+
+
+def without_settings(found: dict[str, Any]) -> dict[str, Any]:
+    """The settings of groups are new: 0.1.0 had them, and told them to nobody."""
+    for group in found["groups"]:
+        settings = group.pop("settings", None)
+        if group["name"].startswith("settings-") and settings is not None:
+            assert settings == {"visibility_timeout": 300.0, "max_in_flight": 7}
     return found
 
 
@@ -287,7 +296,7 @@ def test_going_on_with_it_does_what_the_earlier_version_did(data: Path, name: st
     with open_at(data, told["now_us"]) as broker:
         finish(broker)
     with open_at(data, told["now_us"]) as broker:
-        assert plain(go_on(broker)) == told[name]["gone on"]
+        assert without_settings(plain(go_on(broker))) == told[name]["gone on"]
         broker.settle()
         rows = {row[:3]: row[3] for row in rows_in_parquet(data)}
         for topic in broker.topics():

@@ -278,6 +278,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "groups": {"topic": "t"},
     "group": {"topic": "t", "group": "g"},
     "seek_group": {"topic": "t", "group": "g", "to": 0},
+    "pause_group": {"topic": "t", "group": "g"},
+    "resume_group": {"topic": "t", "group": "g"},
     "reset_group": {"topic": "t", "group": "g"},
     "checkpoint_group": {"topic": "t", "group": "g", "positions": {}},
     "delete_group": {"topic": "t", "group": "g"},

@@ -87,7 +87,7 @@ class Simulation:
 
     def run(self, steps: int) -> None:
         acts = [self.publish] * 8 + [self.work] * 60 + [self.time_passes] * 12 + [self.keep_time] * 6
-        acts += [self.settle, self.checkpoint, self.pause_or_resume]
+        acts += [self.settle, self.checkpoint, self.pause_or_resume, self.pause_or_resume]
         for step in range(steps):
             self.chance.choice(acts)()
             assert_folded(self.shard)
@@ -165,10 +165,14 @@ class Simulation:
                 self.acked |= {(worker.group, m.id) for m in some if m.id not in error.ids}
 
     def pause_or_resume(self) -> None:
-        topic, group = self.chance.choice(sorted(TOPICS)), self.chance.choice(sorted(GROUPS))
-        change = resume_group if (topic, group) in self.paused else pause_group
-        change(self.shard, topic, group)
-        self.paused ^= {(topic, group)}
+        if self.paused and self.chance.random() < 0.9:  # it is paused for a while only
+            topic, group = self.chance.choice(sorted(self.paused))
+            resume_group(self.shard, topic, group)
+            self.paused.remove((topic, group))
+        else:
+            topic, group = self.chance.choice(sorted(TOPICS)), self.chance.choice(sorted(GROUPS))
+            pause_group(self.shard, topic, group)
+            self.paused.add((topic, group))
 
     def time_passes(self) -> None:
         self.clock.advance(self.chance.choice([0.01, 0.5, 3]))

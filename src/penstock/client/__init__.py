@@ -9,7 +9,7 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 | `publisher.py`, `outbox.py`, `stages.py` | batching and numbering; messages from threads; filling a stage |
 | `remote.py` | what a consumer does |
 | `received.py`, `leases.py` | messages and their leases; extending them, and single acks, sent together |
-| `reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
+| `log_reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
 | `calling.py`, `requests.py` | what all calls stand on; checks before a request is sent |
 | `client.py`, `messaging.py`, `calls.py`, `administration.py`, `staging.py`, `consumer.py` | the methods, awaited |
 | `sync.py` and `sync_*`, `loop.py`, `waited.py` | the methods in plain calls, on an event loop in a thread |

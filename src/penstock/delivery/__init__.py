@@ -6,7 +6,7 @@ A shard owns them and uses them under its state lock, which `shard/dispatch` ass
 | file | what it does |
 | --- | --- |
 | `offsets.py` | sets of offsets: compressed bitmaps |
-| `progress.py`, `partition.py`, `settings.py` | the durable state of a group |
+| `progress.py`, `partition.py` | the durable state of a group |
 | `index.py`, `lanes.py`, `timers.py`, `keys.py` | what a partition has for all groups: lanes, what is due, key order |
 | `claims.py`, `leases.py`, `backoff.py` | what a group may take now: cursors, leases, retries |
 | `lease_book.py` | leases that ended lately, in few bytes each |
