@@ -224,14 +224,14 @@ class StoredMessages(Messages):
 
     __slots__ = ("_body",)
 
-    def __init__(self, entry: BlockEntry, body: bytes) -> None:
+    def __init__(self, entry: BlockEntry, body: bytes | memoryview) -> None:
         super().__init__(entry.topic, entry.partition, entry.base, entry.count, entry.timestamp_us, entry.flags, None)
-        self.content = (*head_of(body[:2]), 0, 0)
+        self.content = (*head_of(body), 0, 0)
         self._body = body
 
     def tags(self) -> Batch:
         """Producers and dedupe ids of the batch."""
-        return decode_tags(self._body, self.count)
+        return decode_tags(bytes(self._body), self.count)
 
 
 class LostRecord(Record):
@@ -244,7 +244,7 @@ _decode_topic = msgspec.msgpack.Decoder(TopicRecord).decode
 _decode_staged = msgspec.msgpack.Decoder(StagedRecord).decode
 
 
-def read_record(entry: BlockEntry, body: bytes) -> Record:
+def read_record(entry: BlockEntry, body: bytes | memoryview) -> Record:
     """The record of an entry and its body, which matches its checksum."""
     if entry.flags & LOST:
         return LostRecord(

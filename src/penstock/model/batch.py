@@ -278,7 +278,7 @@ def decode_tags(body: bytes, count: int) -> Batch:
         raise InvalidArgument(f"not an encoded batch: {error}") from error
 
 
-def head_of(body: bytes) -> tuple[int, int]:
+def head_of(body: bytes | memoryview) -> tuple[int, int]:
     """The flags and the uniform priority of an encoded batch; its first two bytes are enough."""
     try:
         flags, priority = _HEAD.unpack_from(body)

@@ -112,7 +112,7 @@ def encode_events(events: list[Event]) -> bytes:
     )
 
 
-def decode_events(body: bytes) -> list[Event]:
+def decode_events(body: bytes | memoryview) -> list[Event]:
     """The events that `encode_events` wrote."""
     try:
         kinds, times, firsts, counts, *optional = _decode(body)

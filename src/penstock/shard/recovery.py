@@ -130,11 +130,12 @@ def _replay_file(
     report.journal_bytes += scan.end
     report.groups += len(scan.groups)
     report.torn_bytes += scan.torn_bytes
+    state, topics, whole = found.state, found.state.catalog.by_id, memoryview(data)  # most of it is never looked at
     for group in scan.groups:
         for entry, position in bodies(group):
-            record = read_record(entry, data[position : position + entry.length])
-            apply(found.state, record, Place(sequence, position, entry.length, entry.crc))
-            if entry.kind == BlockKind.MESSAGES and entry.topic in found.state.catalog.by_id:
+            record = read_record(entry, whole[position : position + entry.length])
+            apply(state, record, Place(sequence, position, entry.length, entry.crc))
+            if entry.kind == BlockKind.MESSAGES and entry.topic in topics:
                 report.messages += entry.count
 
 
