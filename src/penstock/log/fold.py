@@ -237,7 +237,7 @@ def _topic_change(state: State, record: TopicChange, place: Place) -> Sequence[E
         catalog.add(topic)
     elif topic.committed:
         topic.configure(config)
-        del topic.changes[:1]
+        topic.changes = topic.changes[1:]
     topic.committed = True
     return (TopicChanged(topic),)
 

@@ -104,7 +104,7 @@ def reserve_topic(state: State, name: str, config: TopicConfig, now_us: int) -> 
 
 def reserve_options(topic: Topic, config: TopicConfig, now_us: int) -> TopicChange:
     """Other options for a topic, which the next change builds upon."""
-    topic.changes.append(config)
+    topic.changes = (*topic.changes, config)
     return TopicChange(topic.id, TopicRecord(topic.name, dataclasses.asdict(config), topic.lowest_offset()), now_us)
 
 
@@ -169,7 +169,7 @@ def _undo_topic(state: State, record: TopicChange) -> None:
     if record.change.config is None:
         topic.deleting = False
     elif topic.changes:
-        topic.changes.pop()
+        topic.changes = topic.changes[:-1]
     else:
         assert not topic.committed, "F2: a topic that is on disk cannot be refused"
         state.catalog.remove(topic)

@@ -79,7 +79,7 @@ class Topic:
         self.reserved = name == SCHEDULES  # the broker's own: clients only read it
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
-        self.changes: list[TopicConfig] = []  # options that are on the way to the disk, oldest first
+        self.changes: tuple[TopicConfig, ...] = ()  # options that are on the way to the disk, oldest first
         self._turn = 0
 
     def widen(self, partitions: int) -> None:
