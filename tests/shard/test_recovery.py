@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.journal.layout import file_name
-from penstock.model.errors import CorruptData, DirectoryLocked
+from penstock.model.errors import CorruptData, DirectoryLocked, DiskFull
 from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
@@ -203,6 +204,33 @@ def test_what_was_written_unsynced_and_cut_never_comes_back(shard_on: ShardOn) -
     assert again.journal.position()[1] == behind
     storage.close()
     assert values(shard_on(storage)) == [kept, following]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_L1_a_journal_file_whose_name_was_never_synced_is_so_before_a_checkpoint_needs_it(
+    shard_on: ShardOn, seed: int
+) -> None:
+    storage = FaultyStorage(seed)
+    shard = shard_on(storage, journal_file_bytes=4096, min_free_bytes=0)
+    publish(shard, b"x" * 4096)
+    storage.fail("sync_directory", errno.ENOSPC, name_contains="journal")
+    with pytest.raises(DiskFull):  # the file is there, and its name may go with the power
+        publish(shard, b"refused")
+    shard.close()
+    shard_on(storage)
+    again = shard_on(storage.crash())
+    assert values(again) == [b"x" * 4096]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_L2_what_a_start_has_found_is_there_after_a_power_cut_too(shard_on: ShardOn, seed: int) -> None:
+    storage = FaultyStorage(seed)
+    shard = shard_on(storage, sync="never")
+    publish(shard, b"written", b"and not synced")
+    storage.close()  # the process is killed: the system still has what it wrote
+    found = values(shard_on(storage, sync="never"))
+    assert found == [b"written", b"and not synced"]
+    assert values(shard_on(storage.crash())) == found
 
 
 def test_R3_a_directory_on_a_full_disk_opens_and_can_be_read(shard_on: ShardOn) -> None:

@@ -120,7 +120,10 @@ def _replay_file(
     handle = storage.open(name)
     if len(data) > scan.end:
         handle.truncate(scan.end)
+    if len(data) > scan.end or scan.end > durable_end:  # what the process before wrote may be in memory only (L1)
         handle.sync()
+    if sequence >= checkpoint.next_sequence:  # and so may its name, which the next checkpoint says is there
+        storage.sync_directory("journal")
     file = JournalFile(handle, sequence, mark_of(checkpoint.broker, sequence), scan.end)
     found.files[sequence] = file
     found.current = file if sequence >= checkpoint.sequence else None
