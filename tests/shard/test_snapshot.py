@@ -283,7 +283,6 @@ WRITES: list[tuple[str, Callable[[ReadOnlyStorage], object]]] = [
     ("create", lambda storage: storage.create("new")),
     ("rename", lambda storage: storage.rename("a", "b")),
     ("remove", lambda storage: storage.remove("a")),
-    ("sync_directory", lambda storage: storage.sync_directory("")),
     ("lock", lambda storage: storage.lock()),
     ("write", lambda storage: storage.open("a").write(0, [b"x"])),
     ("create elsewhere", lambda storage: storage.elsewhere("archive").create("a")),
