@@ -6,17 +6,16 @@ import concurrent.futures
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 
 from penstock.client.loop import WAITS_HERE, LoopThread
 from penstock.client.publisher import Publisher, size_of
+from penstock.client.reports import Answer, Report
 from penstock.model.errors import BrokerClosed
 from penstock.model.message import Message, MessageId, MessageIds
 
 _UNREPORTED_MAX = 100_000  # messages; then whoever publishes waits
 _UNREPORTED_BYTES_MAX = 64 << 20
-Report = concurrent.futures.Future[MessageId]
 
 
 class Outbox:
@@ -28,7 +27,8 @@ class Outbox:
     def __init__(self, loop: LoopThread, publisher: Publisher) -> None:
         self._loop = loop
         self._publisher = publisher
-        self._handed: deque[tuple[str, Message, Report]] = deque()
+        publisher.on_told = self._reported
+        self._handed: deque[tuple[str, Message, Report | Answer]] = deque()
         self._lock = threading.Lock()
         self._unreported = self._unreported_bytes = 0
         self._waiting: list[threading.Lock] = []  # threads, until there is room
@@ -39,20 +39,14 @@ class Outbox:
         """Publish a message, and wait until it is durable."""
         if self._loop.is_here:
             raise RuntimeError(WAITS_HERE)
-        answered = _locked()
-        report = self.publish_soon(topic, message, lambda _: answered.release())
-        answered.acquire()
-        return report.result()
+        answer = Answer()
+        self._hand_over(topic, message, answer)
+        return answer.wait()
 
-    def publish_soon(self, topic: str, message: Message, on_report: Callable[[Report], object] | None = None) -> Report:
+    def publish_soon(self, topic: str, message: Message) -> Report:
         """Publish a message in the background; its report. Blocks only while too many are unreported."""
-        report: Report = concurrent.futures.Future()
-        size_bytes = size_of(message)
-        report.add_done_callback(partial(self._reported, size_bytes))
-        if on_report is not None:
-            report.add_done_callback(on_report)
-        while not self._hand_over(topic, message, report, size_bytes, room := _locked()):
-            room.acquire()
+        report = Report()
+        self._hand_over(topic, message, report)
         return report
 
     def publish_many(
@@ -62,28 +56,32 @@ class Outbox:
         rows = messages if isinstance(messages, list | bytes | str) else list(messages)
         return self._loop.wait(self._publisher.publish_many(topic, rows, producer, sequence))
 
-    def _hand_over(self, topic: str, message: Message, report: Report, size_bytes: int, room: threading.Lock) -> bool:
-        """Hand a message over if there is room; if not, `room` is released when there may be."""
-        with self._lock:
-            if self._closed:
-                raise BrokerClosed("the client is closed")
-            if self._is_full() and not self._loop.is_here:
+    def _hand_over(self, topic: str, message: Message, report: Report | Answer) -> None:
+        """Hand a message over as soon as there is room."""
+        size_bytes = size_of(message)
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise BrokerClosed("the client is closed")
+                if not self._is_full() or self._loop.is_here:
+                    if not self._calling:
+                        self._loop.call(self._take)  # which waits for this lock
+                        self._calling = True
+                    self._handed.append((topic, message, report))
+                    self._unreported += 1
+                    self._unreported_bytes += size_bytes
+                    return
+                room = threading.Lock()
+                room.acquire()
                 self._waiting.append(room)
-                return False
-            if not self._calling:
-                self._loop.call(self._take)  # which waits for this lock
-                self._calling = True
-            self._handed.append((topic, message, report))
-            self._unreported += 1
-            self._unreported_bytes += size_bytes
-            return True
+            room.acquire()
 
     def _is_full(self) -> bool:
         return self._unreported >= _UNREPORTED_MAX or self._unreported_bytes >= _UNREPORTED_BYTES_MAX
 
-    def _reported(self, size_bytes: int, _: Report) -> None:
+    def _reported(self, count: int, size_bytes: int) -> None:
         with self._lock:
-            self._unreported -= 1
+            self._unreported -= count
             self._unreported_bytes -= size_bytes
             if self._waiting and not self._is_full():
                 self._wake_all()
@@ -118,11 +116,5 @@ class Outbox:
         """The loop has ended: fail the messages that it did not take."""
         while self._handed:
             _, _, report = self._handed.popleft()
-            with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # it was cancelled
                 report.set_exception(BrokerClosed("the client was closed before it was published"))
-
-
-def _locked() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock

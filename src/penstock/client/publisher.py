@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
+import itertools
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from penstock.client.link import Link
 from penstock.model.batch import Batch
@@ -33,9 +33,23 @@ _MESSAGE_BYTES = 64
 _PAUSE_S, _PAUSE_S_MAX = 0.02, 0.5
 _DATA = (bytes, str, bytearray, memoryview)
 
-Report = asyncio.Future[MessageId] | concurrent.futures.Future[MessageId]
-"""Where the outcome of one message is told, to a task or to a thread."""
-Awaited = asyncio.Future[Any] | concurrent.futures.Future[Any]
+
+class Told(Protocol):
+    """Where the outcome of one message is told, to a task or to a thread."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, identity: MessageId, /) -> object: ...
+
+    def set_exception(self, error: PenstockError, /) -> object: ...
+
+
+class Awaited(Protocol):
+    """What knows whether somebody still waits for an outcome."""
+
+    def done(self) -> bool: ...
+
+
 Outcome = Callable[[MessageIds | None, PenstockError | None], None]
 
 
@@ -46,7 +60,7 @@ class _Gathering:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.reports: list[Report] = []
+        self.reports: list[Told] = []
         self.size_bytes = 0
         self.timer: asyncio.Handle | None = None
 
@@ -63,16 +77,17 @@ class _Gathering:
 
     def tell(self, ids: MessageIds | None, error: PenstockError | None) -> None:
         """Report their ids, or why they were not published."""
-        if ids is None:
-            for report in self.reports:
-                with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
-                    if not report.done():
-                        report.set_exception(error or PenstockError("no reply"))
-            return
-        for report, identity in zip(self.reports, ids, strict=True):
-            with contextlib.suppress(concurrent.futures.InvalidStateError):
-                if not report.done():
+        outcomes: Iterable[MessageId | None] = itertools.repeat(None) if ids is None else ids
+        for report, identity in zip(self.reports, outcomes, strict=False):
+            if report.done():
+                continue
+            try:
+                if identity is None:
+                    report.set_exception(error or PenstockError("no reply"))
+                else:
                     report.set_result(identity)
+            except concurrent.futures.InvalidStateError:
+                pass  # it was cancelled just now
 
 
 class _Divided:
@@ -103,6 +118,7 @@ class Publisher:
         self._under_way_bytes = 0
         self._requests = 0
         self._less = asyncio.Event()  # set whenever a request was answered
+        self.on_told: Callable[[int, int], None] = lambda _messages, _size_bytes: None
 
     def publish(self, topic: str, message: Message) -> Awaitable[MessageId]:
         """Publish a message; the result is done when it is durable, and is rarely a coroutine."""
@@ -126,7 +142,7 @@ class Publisher:
         self.add(topic, message, report)
         return report
 
-    def add(self, topic: str, message: Message, report: Report) -> None:
+    def add(self, topic: str, message: Message, report: Told) -> None:
         """Publish a message together with others that come at the same time."""
         kind = (topic, message.dedupe_id is not None)
         gathering = self._gathering.get(kind)
@@ -257,7 +273,7 @@ class Publisher:
         self, topic: str, gathering: _Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> None:
         if not _is_divisible(gathering, error):
-            gathering.tell(ids, error)
+            self._tell(gathering, ids, error)
             return
         divided = self._divided.get(topic)
         if divided is not None:
@@ -315,7 +331,7 @@ class Publisher:
             divided.parts.appendleft(part)
             return False
         else:
-            part.tell(ids, error)
+            self._tell(part, ids, error)
             if isinstance(error, Overloaded):  # then the others have no room either
                 self._give_up(divided, error)
         return True
@@ -324,7 +340,11 @@ class Publisher:
         while divided.parts:
             part = divided.parts.popleft()
             self._sent(part)
-            part.tell(None, error)
+            self._tell(part, None, error)
+
+    def _tell(self, gathering: _Gathering, ids: MessageIds | None, error: PenstockError | None) -> None:
+        gathering.tell(ids, error)
+        self.on_told(len(gathering.messages), gathering.size_bytes)
 
     def close(self) -> None:
         """Send no more; waiting messages fail."""
