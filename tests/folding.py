@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
+import msgspec
+
+from penstock.delivery.partition import PartitionState
 from penstock.log import invariants
-from penstock.log.checkpoint import topic_state
+from penstock.log.checkpoint import TopicState, topic_state
 from penstock.log.fold import load_schedules
 from penstock.log.state import State
 from penstock.log.topics import Topic
@@ -52,11 +55,36 @@ def assert_folded(shard: Shard) -> None:
     now_us = shard.clock.wall_us()
     told, held = told_by(_folded(shard, storage), now_us), told_by(shard.state, now_us)
     assert told.keys() == held.keys()
+    for topic in shard.state.catalog.by_id.values():
+        assert_noted(topic)
     for name, said in told.items():
         assert said == held[name], f"F1: {name} is another one when it is folded anew"
     assert shard.state.schedules is not None
     read = load_schedules(State(shard.config), read_schedules(shard.core))
     assert read.known == shard.state.schedules.known, "F1: schedules"
+
+
+_NOTHING = PartitionState().state()
+
+
+def assert_noted(topic: Topic) -> None:
+    """What is kept encoded of a topic for the next checkpoint is what it is."""
+    if topic.noted is not None:
+        noted, state = (
+            _telling(one) for one in (msgspec.msgpack.decode(topic.noted, type=TopicState), topic_state(topic))
+        )
+        assert noted == state, f"{topic.name} was changed since"
+
+
+def _telling(state: TopicState) -> bytes:
+    """A topic without what says nothing: looking at a partition, or a refused event, may make a state or a log."""
+    state.dedupe = []  # those that are too old are forgotten at any time
+    delivery = [None if part is None or part == _NOTHING else part for part in state.delivery or ()]
+    state.delivery = delivery if any(delivery) else None
+    state.events = [
+        None if log is None or (log.end == log.settled_end and not log.segments) else log for log in state.events
+    ]
+    return msgspec.msgpack.encode(state)
 
 
 _known: WeakKeyDictionary[Shard, tuple[tuple[int, ...], State]] = WeakKeyDictionary()

@@ -50,7 +50,7 @@ class PartitionState:
                 missing = decode_settings(event.detail).missing
                 self._create(event.group, event.offset, replace(progress.settings, missing=missing))
             elif event.kind == EventKind.CONFIGURED:
-                progress.settings = decode_settings(event.detail)
+                progress.configure(decode_settings(event.detail))
             else:
                 progress.apply(event, offsets_of(event))
 
@@ -61,6 +61,11 @@ class PartitionState:
             list(self.moved.items()),
             {name: progress.state() for name, progress in self.groups.items()},
         )
+
+    def encoded(self) -> tuple[bytes, list[tuple[int, int]], dict[str, msgspec.Raw]]:
+        """The same, with the progress of each group encoded; that is kept until it changes."""
+        progress = {name: progress.encoded() for name, progress in self.groups.items()}
+        return self.withdrawn.serialize(), list(self.moved.items()), progress
 
     @classmethod
     def restore(cls, state: DeliveryState) -> PartitionState:

@@ -24,6 +24,9 @@ _REASONS = {
 }
 
 
+_encode = msgspec.msgpack.Encoder().encode
+
+
 class Tally(msgspec.Struct, array_like=True):
     """How many messages are done, by the reason."""
 
@@ -58,7 +61,7 @@ class ProgressState(msgspec.Struct, array_like=True):
 class Progress:
     """What one group has done with one partition."""
 
-    __slots__ = ("counts", "dead", "done", "floor", "settings", "start", "tally", "touched", "waiting")
+    __slots__ = ("counts", "dead", "done", "floor", "noted", "settings", "start", "tally", "touched", "waiting")
 
     def __init__(self, start: int, settings: GroupSettings) -> None:
         self.settings = settings
@@ -66,6 +69,7 @@ class Progress:
 
     def begin(self, start: int) -> None:
         """Start at an offset, with everything from there on still to be done."""
+        self.noted: msgspec.Raw | None = None  # as the last checkpoint has it, until it changes
         self.start = self.floor = start
         self.done = Offsets()  # from the floor on; everything below the floor is done
         self.dead = Offsets()
@@ -76,6 +80,7 @@ class Progress:
 
     def apply(self, event: Event, offsets: Offsets) -> None:
         """Take in what happened; the only way in which this changes."""
+        self.noted = None
         match event.kind:
             case EventKind.DELIVERED:
                 self._delivered(offsets, event.attempt)
@@ -116,6 +121,7 @@ class Progress:
             new &= from_range(0, self.settings.until)
         if not new:
             return
+        self.noted = None
         self.done |= new
         if reason == "dead":
             self.counts.update(dict.fromkeys(new - self.touched, _NEVER))  # else it would count as delivered once
@@ -130,6 +136,7 @@ class Progress:
 
     def lose(self, offsets: Offsets) -> None:
         """Retention removed them; what was not done is lost to this group."""
+        self.noted = None
         self.finish(offsets, "lost")
         for offset in self.dead & offsets:
             self.counts.pop(offset, None)
@@ -148,6 +155,17 @@ class Progress:
             msgspec.structs.replace(self.tally),
             self.settings,
         )
+
+    def encoded(self) -> msgspec.Raw:
+        """The same, encoded; kept until something changes."""
+        if self.noted is None:
+            self.noted = msgspec.Raw(_encode(self.state()))
+        return self.noted
+
+    def configure(self, settings: GroupSettings) -> None:
+        """It has other settings from now on."""
+        self.noted = None
+        self.settings = settings
 
     @classmethod
     def restore(cls, state: ProgressState) -> Progress:

@@ -35,6 +35,10 @@ class LogState(msgspec.Struct, array_like=True, gc=False):
     segments: list[SegmentInfo]
 
 
+_Ids = list[tuple[str, int, int, int]]
+_Produced = list[tuple[str, int, tuple[int, int, int]]]
+
+
 class TopicState(msgspec.Struct, array_like=True, gc=False):
     """A topic with everything that is not in the journal behind the checkpoint."""
 
@@ -43,8 +47,8 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
     config: dict[str, object]
     messages: list[LogState]
     events: list[LogState | None]
-    dedupe: list[tuple[str, int, int, int]]
-    producers: list[tuple[str, int, tuple[int, int, int]]]
+    dedupe: _Ids
+    producers: _Produced
     delivery: list[DeliveryState | None] | None = None
     """What the events of each partition say about delivery; None where they say nothing of any."""
 
@@ -122,16 +126,33 @@ def forget_segment(log: LogState, info: SegmentInfo) -> None:
 
 def topic_state(topic: Topic) -> TopicState:
     """A topic as the checkpoint keeps it: only what is committed, for the rest may never be."""
+    producers: _Produced = [] if topic.producers is None else list(topic.producers.entries())
     delivery = [None if part.state is None else part.state.state() for part in topic.partitions]
-    return TopicState(
+    return TopicState(*_small_parts(topic), producers, delivery if any(delivery) else None)
+
+
+def encoded_topic(topic: Topic) -> msgspec.Raw:
+    """The same, encoded: kept until the fold changes the topic, and likewise what is large in it, part by part.
+
+    So what a checkpoint costs depends on what has changed since the last one, not on how much there is.
+    """
+    if topic.noted is None:
+        producers = [] if topic.producers is None else topic.producers.encoded()
+        delivery = [None if part.state is None else part.state.encoded() for part in topic.partitions]
+        fields = (*_small_parts(topic), producers, delivery if any(delivery) else None)
+        topic.noted = msgspec.Raw(_encode(fields))
+    return topic.noted
+
+
+def _small_parts(topic: Topic) -> tuple[int, str, dict[str, object], list[LogState], list[LogState | None], _Ids]:
+    """The first fields of a `TopicState`."""
+    return (
         topic.id,
         topic.name,
         dataclasses.asdict(topic.config),
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
         [] if topic.dedupe is None else list(topic.dedupe.entries()),
-        [] if topic.producers is None else list(topic.producers.entries()),
-        delivery if any(delivery) else None,
     )
 
 

@@ -130,6 +130,7 @@ def _partition(state: State, record: Record) -> Partition | None:
     topic = state.catalog.by_id.get(record.topic) or _lost_topic(state, record.topic)
     if topic is None:
         return None
+    topic.noted = None
     if record.partition >= len(topic.partitions):
         topic.widen(record.partition + 1)
     return topic.partitions[record.partition]
@@ -238,7 +239,7 @@ def _topic_change(state: State, record: TopicChange, place: Place) -> Sequence[E
     elif topic.committed:
         topic.configure(config)
         topic.changes = topic.changes[1:]
-    topic.committed = True
+    topic.committed, topic.noted = True, None
     return (TopicChanged(topic),)
 
 
@@ -262,6 +263,7 @@ def settle(state: State, log: Log, blocks: int, info: SegmentInfo) -> bool:
         log.close(state.usage)
         state.files_to_delete.append(segment_name(log.topic.name, log.table, log.partition, info.base))
         return False
+    log.topic.noted = None
     log.segments.append(info)
     log.drop(state.usage, blocks)
     log.settled_end = info.end
@@ -271,6 +273,7 @@ def settle(state: State, log: Log, blocks: int, info: SegmentInfo) -> bool:
 
 def let_go(state: State, log: Log, event: Event) -> None:
     """A segment went to the archive, or away, as the event says; its file goes."""
+    log.topic.noted = None
     log.going = tuple(base for base in log.going if base != event.offset)
     for place, segment in enumerate(log.segments):
         if segment.base == event.offset and segment.end - segment.base == event.count and not segment.archived:
@@ -341,6 +344,7 @@ def keep_to_limits(state: State) -> None:
     for topic in state.catalog.by_id.values():
         if topic.producers is not None:
             topic.producers.keep_to(state.config.max_producers)
+            topic.noted = None
 
 
 _FOLDS: dict[type, Callable[[State, Any, Place], Sequence[Effect]]] = {

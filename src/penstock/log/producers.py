@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from msgspec import Raw, msgpack
+
 from penstock.model.batch import Origin
 from penstock.model.errors import StaleSequence
 from penstock.model.message import IdRun
@@ -12,6 +14,8 @@ from penstock.model.message import IdRun
 HISTORY = 1024  # how many of a producer's newest sequences can be repeated
 _SEQUENCES_EACH = 16  # what a producer has on average, when there are as many as there may be
 _FORGOTTEN = IdRun(0, 0, 0)
+_ARRAY_32 = b"\xdd"  # of msgpack: an array whose length follows, in 32 bits
+_encode = msgpack.Encoder().encode
 
 
 _Singles = tuple[int, int, int]
@@ -25,11 +29,12 @@ _Run = tuple[int, int, int, int]
 class _History:
     """What one producer published lately; everything up to `floor` that is not in it is forgotten."""
 
-    __slots__ = ("floor", "published")
+    __slots__ = ("floor", "noted", "published")
 
     def __init__(self) -> None:
         self.floor = -1
         self.published: _Sequences = {}
+        self.noted: tuple[int, bytes] | None = None  # how many entries, and these encoded, until it changes
 
 
 class ProducerHistories:
@@ -165,6 +170,7 @@ class ProducerHistories:
     def _latest(self, producer: str) -> _History:
         history = self._producers.pop(producer, None) or _History()
         self._producers[producer] = history
+        history.noted = None
         return history
 
     def _trim(self, history: _History) -> None:
@@ -183,17 +189,18 @@ class ProducerHistories:
     def entries(self) -> Iterator[tuple[str, int, IdRun]]:
         """Everything remembered, in an order in which `restore` can take it; singles have a count below 0."""
         for producer, history in self._producers.items():
-            if history.floor >= 0:
-                yield producer, history.floor, _FORGOTTEN
-            for known, sequences in itertools.groupby(history.published, history.published.__getitem__):
-                if isinstance(known, tuple):
-                    start, partition, base = known
-                    first, count = next(sequences), 1 + sum(1 for _ in sequences)
-                    yield producer, first, IdRun(partition, base + first - start, -count)
-                else:
-                    sequence = next(sequences)
-                    for run in known:
-                        yield producer, sequence, run
+            yield from _entries(producer, history)
+
+    def encoded(self) -> Raw:
+        """The same, encoded as one array; what a producer has in it is kept until it publishes again."""
+        parts: list[tuple[int, bytes]] = []
+        for producer, history in self._producers.items():
+            if history.noted is None:
+                entries = list(map(_encode, _entries(producer, history)))
+                history.noted = (len(entries), b"".join(entries))
+            parts.append(history.noted)
+        head = _ARRAY_32 + sum(count for count, _ in parts).to_bytes(4, "big")
+        return Raw(b"".join([head, *(encoded for _, encoded in parts)]))
 
     def restore(self, producer: str, sequence: int, run: IdRun) -> None:
         """Take one of the `entries` back."""
@@ -201,6 +208,20 @@ class ProducerHistories:
             self.remember_singles(producer, sequence, run.partition, run.base, -run.count)
         else:
             self.remember(producer, sequence, run)
+
+
+def _entries(producer: str, history: _History) -> Iterator[tuple[str, int, IdRun]]:
+    if history.floor >= 0:
+        yield producer, history.floor, _FORGOTTEN
+    for known, sequences in itertools.groupby(history.published, history.published.__getitem__):
+        if isinstance(known, tuple):
+            start, partition, base = known
+            first, count = next(sequences), 1 + sum(1 for _ in sequences)
+            yield producer, first, IdRun(partition, base + first - start, -count)
+        else:
+            sequence = next(sequences)
+            for run in known:
+                yield producer, sequence, run
 
 
 def _has_any(sequences: _Sequences, first: int, count: int) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from zlib import crc32
 
+from msgspec import Raw
+
 from penstock.delivery.partition import PartitionState
 from penstock.log.dedupe import DedupeWindow
 from penstock.log.partition_log import Log, first_offset
@@ -64,6 +66,7 @@ class Topic:
         "deleting",
         "id",
         "name",
+        "noted",
         "partitions",
         "producers",
         "reserved",
@@ -80,6 +83,7 @@ class Topic:
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
         self.changes: tuple[TopicConfig, ...] = ()  # options that are on the way to the disk, oldest first
+        self.noted: Raw | None = None  # as the last checkpoint has it, until it changes
         self._turn = 0
 
     def widen(self, partitions: int) -> None:

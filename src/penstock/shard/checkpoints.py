@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 from penstock.journal.files import JournalFile
-from penstock.log.checkpoint import VERSION, Checkpoint, topic_state
+from penstock.log.checkpoint import VERSION, Checkpoint, TopicState, encoded_topic
 from penstock.log.fold import delete_later, hand_over_files, journal_file_removed, topics_noted
 from penstock.model.errors import BrokerClosed, StorageFailed
 from penstock.shard.checkpoint_files import write_checkpoint
 from penstock.shard.core import Core
 from penstock.storage.refusals import is_refusal
+
+_TOPICS_AT_ONCE = 20
 
 
 class Checkpoints:
@@ -33,6 +36,7 @@ class Checkpoints:
             core.journal.sync()
             if core.journal.frozen is not None:
                 raise StorageFailed(*core.journal.frozen.args)
+            self._encode_changed_topics()
             with core.lock:
                 self._number += 1
                 checkpoint = self._take({file.sequence for file in without}, clean)
@@ -51,10 +55,21 @@ class Checkpoints:
             self._remove(files)
             core.meters.checkpoint_s.observe(core.clock.monotonic_s() - started_s)
 
+    def _encode_changed_topics(self) -> None:
+        """Encode most of what has changed, some topics at a time: publishers wait for the rest only."""
+        core = self._core
+        with core.lock:
+            changed = [topic for topic in core.catalog.by_id.values() if topic.noted is None and topic.committed]
+        for start in range(0, len(changed), _TOPICS_AT_ONCE):
+            with core.lock:
+                for topic in changed[start : start + _TOPICS_AT_ONCE]:
+                    encoded_topic(topic)
+
     def _take(self, gone: set[int], clean: bool) -> Checkpoint:
         core = self._core
         assert core.lock.held
         sequence, position, synced = core.journal.position()
+        encoded = [encoded_topic(topic) for topic in core.catalog.by_id.values() if topic.committed]
         return Checkpoint(
             version=VERSION,
             number=self._number,
@@ -69,7 +84,7 @@ class Checkpoints:
             next_topic_id=core.catalog.next_id,
             floors=dict(core.catalog.floors),
             doomed=core.state.files_to_delete,
-            topics=[topic_state(topic) for topic in core.catalog.by_id.values() if topic.committed],
+            topics=cast("list[TopicState]", encoded),
             clean=clean,
             staged=list(core.state.staged.values()),
         )
