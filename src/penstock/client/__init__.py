@@ -6,7 +6,8 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 | file | what it does |
 | --- | --- |
 | `link.py`, `connection.py` | requests, repeating and timeouts; one connection, and its certificates |
-| `publisher.py`, `outbox.py`, `stages.py` | batching and numbering; messages from threads; filling a stage |
+| `publisher.py`, `outbox.py`, `reports.py` | batching and numbering; messages from threads, and what becomes of them |
+| `stages.py` | filling a stage |
 | `remote.py` | what a consumer does |
 | `received.py`, `leases.py` | messages and their leases; extending them, and single acks, sent together |
 | `log_reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
