@@ -109,7 +109,9 @@ def encode_publish(
     """
     rows = messages if isinstance(messages, list | bytes | str) else list(messages)
     if len(rows) == 1 and isinstance(rows[0], Message):
-        check_message(rows[0], limits, 0)  # what is wrong with it is no matter of a batch
+        single = check_message(rows[0], limits, 0)  # what is wrong with it is no matter of a batch
+        if own and single == Single(single.value) and rows[0].partition is None:
+            return _encode_fields([topic, _encode([None, [single.value], None]), producer, sequence]), 1
     batch, partitions, _ = check_messages(rows, limits, 0)  # at time 0, so that delays stay as long as they are
     payload = batch.encode_payload()
     if not own:
@@ -127,8 +129,12 @@ def encode_publish(
         ]
     elif batch.priorities is not None or batch.priority != NORMAL:
         fields.append(batch.priority if batch.priorities is None else batch.priorities)
+    return _encode_fields(fields), len(batch)
+
+
+def _encode_fields(fields: list[object]) -> bytes:
     try:
-        return _encode(fields), len(batch)
+        return _encode(fields)
     except (TypeError, ValueError, OverflowError) as error:  # of what the server checks: topic, producer, partitions
         raise InvalidArgument(f"this cannot be published: {error}") from error
 
