@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.group import _position
 from penstock.cli.values import parse_length, parse_moment
-from penstock.client.link import parse_address
+from penstock.client.addresses import parse_address
 from penstock.delivery.cron import Cron
 from penstock.model import options
 from penstock.model.bounds import error_text, nearest, shown

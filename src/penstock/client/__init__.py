@@ -5,11 +5,12 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 
 | file | what it does |
 | --- | --- |
-| `link.py`, `connection.py` | requests, repeating and timeouts; one connection, and its certificates |
+| `link.py`, `connection.py`, `addresses.py` | requests, repeating and timeouts; one connection; where a server is |
+| `direct.py` | how a thread that is alone asks the server without the event loop |
 | `publisher.py`, `outbox.py`, `reports.py` | batching and numbering; messages from threads, and what becomes of them |
 | `stages.py` | filling a stage |
 | `remote.py` | what a consumer does |
-| `received.py`, `leases.py` | messages and their leases; extending them, and single acks, sent together |
+| `received.py`, `leases.py`, `finishing.py` | messages; extending leases, single acks sent together; ack, fail and the like |
 | `log_reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
 | `calling.py`, `requests.py` | what all calls stand on; checks before a request is sent |
 | `client.py`, `messaging.py`, `calls.py`, `administration.py`, `staging.py`, `consumer.py` | the methods, awaited |

@@ -10,9 +10,10 @@ import os
 import ssl
 from typing import Any, Self, TypeVar
 
+from penstock.client.addresses import parse_address
 from penstock.client.administration import AsyncClientAdministration
 from penstock.client.connection import client_context
-from penstock.client.link import Link, parse_address
+from penstock.client.link import Link
 from penstock.client.messaging import AsyncClientMessaging
 from penstock.client.publisher import Publisher
 from penstock.client.received import Received

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import cast
@@ -14,6 +16,7 @@ from penstock.protocol.frames import BROKEN, FrameReader, ProtocolError
 _FRAMES_TOGETHER = 64
 _WRITE_BYTES = 4096
 _CLOSING_S = 1.0
+_LENT_S = 0.0002  # until another look whether a thread that has the socket has written its request
 _FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
 
 Path = str | os.PathLike[str]
@@ -34,6 +37,9 @@ class Connection(asyncio.BufferedProtocol):
         self._drained.set()
         self._error: BaseException | None = None
         self._gone = asyncio.Event()
+        self._lent: socket.socket | None = None
+        self._may_write: Callable[[], bool] = lambda: True
+        self._reclaim: Callable[[], None] = lambda: None
         self.lost = False
         self.heard_s = self.sent_s = self._loop.time()
 
@@ -63,6 +69,10 @@ class Connection(asyncio.BufferedProtocol):
         self.lost = True
         self._gone.set()
         self._drained.set()
+        if self._lent is not None:
+            with contextlib.suppress(OSError):
+                self._lent.shutdown(socket.SHUT_RDWR)  # whoever reads from it notices
+            self._reclaim()
         self._on_lost(self, self._error or exc)
 
     def send(self, data: bytes) -> None:
@@ -74,10 +84,42 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def _flush(self) -> None:
+        if self._lent is not None and not self._may_write():
+            self._loop.call_later(_LENT_S, self._flush)
+            return
         unsent, self._unsent = self._unsent, []
         if self._transport is not None and unsent:
             self.sent_s = self._loop.time()
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    def lend(self, may_write: Callable[[], bool], reclaim: Callable[[], None]) -> socket.socket | None:
+        """Stop reading, and leave that to whoever has the socket; None if it cannot be lent now.
+
+        Before it writes, the connection asks whether it may; when it is lost, it wants the socket back.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._unsent or self._reader.unfinished_bytes:
+            return None
+        if transport.get_extra_info("sslcontext") is not None or transport.get_write_buffer_size():
+            return None
+        transport.pause_reading()
+        self._may_write, self._reclaim = may_write, reclaim
+        self._lent = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        return self._lent
+
+    def take_back(self, received: list[bytes]) -> None:
+        """Read again, what others have received from the socket first."""
+        self._lent = None
+        for piece in received:
+            left = memoryview(piece)
+            while left and not self.lost:
+                room = self._reader.room()
+                count = min(len(room), len(left))
+                room[:count] = left[:count]
+                left = left[count:]
+                self.buffer_updated(count)
+        if self._transport is not None and self._lent is None:
+            self._transport.resume_reading()
 
     async def drained(self) -> None:
         """Wait until the server takes more."""

@@ -14,20 +14,19 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from penstock.client.addresses import parse_address
 from penstock.client.connection import Connection, TlsFailed, explain_tls
-from penstock.model.bounds import shown
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
     Forbidden,
-    InvalidArgument,
     LimitExceeded,
     PenstockError,
     RequestTimeout,
     Unauthenticated,
 )
-from penstock.model.units import format_size, parse_digits
+from penstock.model.units import format_size
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import CORRELATION_MAX, ERROR, VERSION, Command, frame
 from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_welcome, encode
@@ -35,9 +34,11 @@ from penstock.version import __version__
 
 _log = logging.getLogger("penstock.client")
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
-_HOST_MAX = 255  # characters of a name, as DNS has it
 _SWEEP_S = 0.25
 _jitter = random.Random()  # its own: the program may have seeded the global one
+
+DIRECT = CORRELATION_MAX
+"""The correlation of requests that are sent past the link (`direct.py`)."""
 
 OnReply = Callable[[bytes | None, PenstockError | None], None]
 OnPush = Callable[[memoryview], None]
@@ -80,6 +81,8 @@ class Link:
         self.welcome: Welcome
         self.on_push: dict[int, OnPush] = {}  # by the number of the consumer
         self.on_connected: list[Callable[[], None]] = []
+        self.on_quiet: Callable[[Connection], None] | None = None  # called when the last reply has come
+        self.alone = 0  # how many of the last requests were sent when all before them were answered
         self._token = token
         self._name = name
         self._tls = tls
@@ -119,11 +122,26 @@ class Link:
         request = Request(
             command, frame(command, correlation, body), on_reply, repeatable, self.loop.time(), patience_s
         )
+        self.alone = 0 if self._requests else self.alone + 1
         self._requests[correlation] = request
         if self._connection is not None:
             request.sent_s = self.loop.time()
             self._connection.send(request.frame)
         return correlation
+
+    def adopt(self, request: Request, connection: Connection) -> None:
+        """Go on with a request that others had for a connection, whether it was sent or not."""
+        if self.closed:
+            request.on_reply(None, BrokerClosed("the client was closed before the reply came"))
+        elif self._refused is not None:
+            request.on_reply(None, _again(self._refused, "; it is not known what was done"))
+        elif connection is not self._connection and request.sent_s is not None and not request.repeatable:
+            request.on_reply(None, self._cut_off(request))
+        else:
+            self._requests[DIRECT] = request
+            if self._connection is not None and (connection is not self._connection or request.sent_s is None):
+                request.sent_s = self.loop.time()
+                self._connection.send(request.frame)
 
     def tell(self, command: int, body: bytes) -> None:
         """Send a frame that has no reply, if there is a connection."""
@@ -169,9 +187,9 @@ class Link:
             ) from None
 
     def _next_correlation(self) -> int:
-        correlation = self._last_correlation % CORRELATION_MAX + 1
+        correlation = self._last_correlation % (DIRECT - 1) + 1
         while correlation in self._requests:
-            correlation = correlation % CORRELATION_MAX + 1
+            correlation = correlation % (DIRECT - 1) + 1
         self._last_correlation = correlation
         return correlation
 
@@ -193,6 +211,8 @@ class Link:
             request.on_reply(None, decode_failure(body))
         else:
             request.on_reply(bytes(body), None)
+        if self.on_quiet is not None and not self._requests and self._connection is not None:
+            self.on_quiet(self._connection)
 
     # Connections.
 
@@ -272,9 +292,12 @@ class Link:
         for correlation, request in list(self._requests.items()):
             if not request.repeatable and request.sent_s is not None:
                 del self._requests[correlation]
-                lost = f"the connection to {self.address} was lost before the reply to {_name(request.command)} came"
-                request.on_reply(None, ConnectionLost(f"{lost}: it is not known whether it was done"))
+                request.on_reply(None, self._cut_off(request))
         self._reconnecting = self.loop.create_task(self._reconnect())
+
+    def _cut_off(self, request: Request) -> ConnectionLost:
+        lost = f"the connection to {self.address} was lost before the reply to {_name(request.command)} came"
+        return ConnectionLost(f"{lost}: it is not known whether it was done")
 
     def _turned_away(self, error: BaseException | None) -> ConnectionLost:
         """Why a connection ended before the server said a word."""
@@ -365,18 +388,6 @@ class Link:
 def _again(error: PenstockError, more: str = "") -> PenstockError:
     """A copy of an error that several callers get."""
     return type(error)(f"{error}{more}")
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:9000`, `:9000`, `host` or `[::1]:9000`."""
-    host, separator, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if isinstance(address, str) and (not separator or address.endswith("]")):
-        host, port = address, "9000"
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    number = parse_digits(port)
-    if number is None or not 0 < number < 65536 or len(host) > _HOST_MAX or any(letter in host for letter in "/ @"):
-        raise InvalidArgument(f"{shown(address)} is not the address of a server: give 'host:9000'")
-    return host, number
 
 
 def _name(command: int) -> str:

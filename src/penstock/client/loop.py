@@ -12,7 +12,7 @@ from penstock.model.errors import BrokerClosed
 
 Result = TypeVar("Result")
 _LAST_TURNS = 5  # of the loop, in which connections that were just closed are cleared away
-_SIGNAL_S = 1.0  # a signal that comes just before a thread begins to wait does not wake it: it looks again and again
+SIGNAL_S = 1.0  # a signal that comes just before a thread begins to wait does not wake it: it looks again and again
 WAITS_HERE = "a plain client cannot wait inside its own callbacks: use penstock.aio there"
 
 
@@ -37,7 +37,7 @@ class LoopThread:
     @property
     def is_here(self) -> bool:
         """Whether the caller runs in the thread of the loop."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine there and wait for its result; Ctrl-C cancels it."""
@@ -47,7 +47,7 @@ class LoopThread:
         awaited = _Awaited(work)
         try:
             self.call(awaited.begin)
-            while not awaited.done.acquire(timeout=_SIGNAL_S):
+            while not awaited.done.acquire(timeout=SIGNAL_S):
                 pass
         except BaseException:
             self._forget(awaited)

@@ -109,7 +109,7 @@ class Publisher:
         self._linger_s = linger_s
         self._batch_size = batch_size
         self._producer = uuid.uuid4().hex
-        self._sequence = 0
+        self._sequences = itertools.count(1)  # threads take from it too
         self._gathering: dict[tuple[str, bool], _Gathering] = {}
         self._full: deque[tuple[str, _Gathering]] = deque()  # wait for earlier requests to be answered
         self._divided: dict[str, _Divided] = {}  # topics that refused a whole request
@@ -187,6 +187,24 @@ class Publisher:
         self._request(topic, rows, [future], on_outcome, producer, sequence, repeatable=is_known_again)
         return await future
 
+    def encode(
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str],
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> tuple[bytes, int]:
+        """A request that the server knows again, and how many messages it has; made in any thread."""
+        own = producer is None or sequence is None
+        if producer is None or sequence is None:
+            producer, sequence = self._producer, next(self._sequences)
+        return encode_publish(topic, messages, self._link.limits, producer, sequence, own)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether messages wait for others."""
+        return self._linger_s > 0
+
     async def flush(self) -> None:
         """Send waiting messages, and return when everything published before is answered."""
         for kind in list(self._gathering):
@@ -215,11 +233,7 @@ class Publisher:
         sequence: int | None = None,
         repeatable: bool = True,
     ) -> None:
-        own = producer is None or sequence is None
-        if producer is None or sequence is None:
-            self._sequence += 1
-            producer, sequence = self._producer, self._sequence
-        body, count = encode_publish(topic, messages, self._link.limits, producer, sequence, own)
+        body, count = self.encode(topic, messages, producer, sequence)
         number = self._requests = self._requests + 1
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:

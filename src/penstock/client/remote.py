@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
+from penstock.client.finishing import Finishing
 from penstock.client.leases import GatheredAcks, LeaseKeeper
 from penstock.client.link import Link, ignore_reply
-from penstock.client.received import Lease, Received, by_lease, held_by, ids_of, messages_of, named, portions
+from penstock.client.received import Lease, Received, by_lease, held_by, messages_of, named, portions
 from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
     ConsumerNotFound,
     GroupInUse,
-    InvalidArgument,
     LeaseLost,
     PenstockError,
 )
-from penstock.model.message import MessageId
 from penstock.model.options import duration, optional, whole
 from penstock.model.units import Duration, parse_duration
 from penstock.protocol.consuming import (
@@ -62,7 +62,8 @@ class RemoteConsumer(Generic[Message]):
         self.closed = False
         self.name = options.name or ""
         self.group = options.group
-        self._number = 0
+        self.number = 0  # as the server knows it
+        self.timeout_s = link.timeout_s
         self._generation = 0  # of the connection that it has its number on
         self._joining = asyncio.Lock()
         self._buffer: deque[Message] = deque()
@@ -87,7 +88,12 @@ class RemoteConsumer(Generic[Message]):
 
     @property
     def _is_seated(self) -> bool:
-        return self._number != 0 and self._generation == self._link.generation
+        return self.number != 0 and self._generation == self._link.generation
+
+    def may_be_asked_past(self, generation: int) -> bool:
+        """Whether threads may use the consumer past the loop, on a connection: then nothing of it is noted here."""
+        idle = not (self.closed or self._pushing or self._buffer or self._keeper is not None)
+        return idle and self._is_seated and self._generation == generation
 
     async def join(self) -> None:
         """Join the group on the current connection."""
@@ -99,10 +105,10 @@ class RemoteConsumer(Generic[Message]):
             generation = self._link.generation
             member = await self._subscribe()
             self._forget()
-            self._number, self.name, self._generation = member.consumer, member.name, generation
-            self._link.on_push[self._number] = self._pushed
+            self.number, self.name, self._generation = member.consumer, member.name, generation
             if self._pushing:
-                await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
+                self._link.on_push[self.number] = self._pushed
+                await self._link.ask(Command.PUSH, encode(Push(self.number, _WINDOW)))
 
     async def _subscribe(self) -> Subscribed:
         """Join; if it was cancelled or closed meanwhile, leave again."""
@@ -146,7 +152,7 @@ class RemoteConsumer(Generic[Message]):
     def _forget(self) -> None:
         """Drop waiting messages: they were leased on a connection that is gone."""
         if self._generation == self._link.generation:
-            self._link.on_push.pop(self._number, None)
+            self._link.on_push.pop(self.number, None)
         self._buffer.clear()
         self._taken.clear()
 
@@ -177,14 +183,13 @@ class RemoteConsumer(Generic[Message]):
         self._forget()
         if self._is_seated and self._link.connected:
             with contextlib.suppress(ConnectionLost, ConsumerNotFound):  # then it has left already
-                await self._link.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(self._number)))
+                await self._link.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(self.number)))
 
     # Receiving.
 
     async def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
         """Up to so many messages; waits for the first one if there is none yet."""
-        wanted, wait_s = whole(1, 1_000_000)(max_messages), parse_duration(wait)
-        visibility_s = optional(duration(0.001))(visibility_timeout)
+        wanted, wait_s, visibility_s = wanted_of(max_messages, wait, visibility_timeout)
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
         if self._buffer:  # a loop may have left some
@@ -202,7 +207,7 @@ class RemoteConsumer(Generic[Message]):
                 if self.closed or loop.time() >= until_s + self._link.timeout_s:
                     raise
                 if self._generation == generation:
-                    self._number = 0
+                    self.number = 0
                 continue
             if found or loop.time() >= until_s or self.closed:
                 self._keep(found)
@@ -216,24 +221,36 @@ class RemoteConsumer(Generic[Message]):
                 if not future.done():
                     future.set_exception(error or PenstockError("no reply"))
                 return
-            found = self._messages(decode_delivery(reply).rows)
+            found = self.messages_in(reply)
             if not future.done():
                 future.set_result(found)
             elif found:  # nobody wants them any more
                 self.give_back(found)
 
-        request = encode(Receive(self._number, wanted, wait_s, visibility_s))
+        request = self.asking_for(wanted, wait_s, visibility_s)
         correlation = self._link.send(Command.RECEIVE, request, on_reply, timeout_s=wait_s + self._link.timeout_s)
         try:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self.give_back(future.result())
-            self._link.tell(Command.CANCEL, encode(Cancel(self._number, correlation)))
+            self.cancel(correlation)
             raise
 
+    def asking_for(self, wanted: int, wait_s: float, visibility_s: float | None) -> bytes:
+        """The request for messages."""
+        return encode(Receive(self.number, wanted, wait_s, visibility_s))
+
+    def cancel(self, correlation: int) -> None:
+        """Nobody waits for the messages of a request any more."""
+        self._link.tell(Command.CANCEL, encode(Cancel(self.number, correlation)))
+
+    def messages_in(self, reply: bytes) -> list[Message]:
+        """The messages of a reply."""
+        return self._messages(decode_delivery(reply).rows)
+
     def _messages(self, rows: list[Rows]) -> list[Message]:
-        now_s = self._link.loop.time()
+        now_s = time.monotonic()
         found: list[Message] = []
         for some in rows:
             lease = Lease(some, self._face, self._generation, now_s)
@@ -244,7 +261,7 @@ class RemoteConsumer(Generic[Message]):
         """Release messages that nobody waits for."""
         held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
         if held and not self._link.closed:
-            self._link.send(Command.RELEASE, encode(Finish(self._number, held)), ignore_reply)
+            self._link.send(Command.RELEASE, encode(Finish(self.number, held)), ignore_reply)
 
     # One by one.
 
@@ -273,7 +290,8 @@ class RemoteConsumer(Generic[Message]):
         self._link.on_connected.append(self.resume)
         try:
             await self._joined()
-            await self._link.ask(Command.PUSH, encode(Push(self._number, _WINDOW)))
+            self._link.on_push[self.number] = self._pushed
+            await self._link.ask(Command.PUSH, encode(Push(self.number, _WINDOW)))
         except (ConnectionLost, ConsumerNotFound):
             pass  # it is asked for again on the next connection
         except PenstockError:
@@ -300,7 +318,7 @@ class RemoteConsumer(Generic[Message]):
             self._taken.append(message)
             lease = message.lease
             assert lease is not None
-            left_s = lease.deadline_s - self._link.loop.time()
+            left_s = lease.deadline_s - time.monotonic()
             if (
                 len(self._taken) >= max(1, self._ahead // 2)
                 or not self._buffer
@@ -321,7 +339,7 @@ class RemoteConsumer(Generic[Message]):
         taken, self._taken = self._taken, []
         if taken and self._generation == self._link.generation:
             held = [held_by(lease, offsets) for lease, offsets in by_lease(taken).items() if lease is not None]
-            self._link.tell(Command.TAKEN, encode(Finish(self._number, held)))
+            self._link.tell(Command.TAKEN, encode(Finish(self.number, held)))
 
     # What becomes of messages.
 
@@ -329,27 +347,19 @@ class RemoteConsumer(Generic[Message]):
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
         """Ack, extend, release, fail or kill messages; raises LeaseLost for those that were not leased."""
-        grouped = by_lease(messages)
-        lost: list[MessageId] = []
-        asked = sum(map(len, grouped.values()))
-        current: list[tuple[Lease, list[int]]] = []
-        for lease, offsets in grouped.items():
-            if lease is not None and lease.generation == self._link.generation and lease.owner is self._face:
-                current.append((lease, offsets))
-            elif lease is not None:
-                lost += ids_of(lease, offsets)
+        finishing = self.finishing(messages)
         if self._keeper is not None and command != Command.EXTEND:
-            self._keeper.finished((lease, offsets) for lease, offsets in grouped.items() if lease is not None)
-        for some in portions(current):
-            body = encode(Finish(self._number, [held_by(*one) for one in some], _text(reason), seconds))
+            self._keeper.finished(finishing.leases)
+        for body, some in finishing.requests(self.number, reason, seconds):
             try:
                 await self._link.ask(command, body)
-            except LeaseLost as error:
-                lost += [identity for identity in error.ids if isinstance(identity, MessageId)]
-            except ConsumerNotFound:
-                lost += [identity for one in some for identity in ids_of(*one)]
-        if lost:
-            raise LeaseLost.of(lost, asked)
+            except (LeaseLost, ConsumerNotFound) as error:
+                finishing.refused(some, error)
+        finishing.conclude()
+
+    def finishing(self, messages: Iterable[Message]) -> Finishing:
+        """Messages that are to be finished."""
+        return Finishing(messages, self._face, self._link.generation)
 
     def _keep(self, messages: list[Message]) -> None:
         if self._keeper is not None and not self._options.autoack:
@@ -359,7 +369,7 @@ class RemoteConsumer(Generic[Message]):
         assert self._keeper is not None
         self._keeper.finished([one for one in held if one[0].generation != self._link.generation])
         for some in portions([one for one in held if one[0].generation == self._link.generation]):
-            body = encode(Finish(self._number, [held_by(*one) for one in some], "", seconds))
+            body = encode(Finish(self.number, [held_by(*one) for one in some], "", seconds))
             try:
                 await self._link.ask(Command.EXTEND, body)
             except (LeaseLost, ConsumerNotFound) as error:  # whoever settles them will hear of it
@@ -371,16 +381,18 @@ class RemoteConsumer(Generic[Message]):
     def _beat(self) -> None:
         """Send heartbeats, so that the consumer keeps its partitions during long work."""
         if self._is_seated and self._link.connected:
-            self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self._number)), ignore_reply)
+            self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self.number)), ignore_reply)
         self._beating = self._link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
 
     async def heartbeat(self) -> None:
         """Send a heartbeat."""
         await self._joined(self._link.timeout_s)
-        await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self._number)))
+        await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self.number)))
 
 
-def _text(reason: object) -> str:
-    if not isinstance(reason, str):
-        raise InvalidArgument(f"{reason!r} is not a reason: say in a few words what went wrong")
-    return reason.encode(errors="replace").decode()
+def wanted_of(
+    max_messages: int, wait: Duration, visibility_timeout: Duration | None
+) -> tuple[int, float, float | None]:
+    """How many messages, how long to wait for them, and how long they may take; all checked."""
+    visibility_s = optional(duration(0.001))(visibility_timeout)
+    return whole(1, 1_000_000)(max_messages), parse_duration(wait), visibility_s

@@ -11,6 +11,7 @@ import ssl
 from typing import Self, TypeVar
 
 from penstock.client.client import AsyncClient
+from penstock.client.direct import Direct
 from penstock.client.link import Link
 from penstock.client.loop import LoopThread
 from penstock.client.outbox import Outbox
@@ -75,7 +76,8 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         except BaseException:
             self._loop.stop()
             raise
-        self._outbox = Outbox(self._loop, client.publisher)
+        self._direct = Direct(self._loop, client.link)
+        self._outbox = Outbox(self._loop, client.publisher, self._direct)
 
     @property
     def link(self) -> Link:
@@ -94,9 +96,13 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
 
     def join(self, options: Subscribe, message_class: type[_Received], auto_extend: bool) -> WaitedConsumer[_Received]:
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
-        return WaitedConsumer(self._loop, self._loop.wait(self._client.join(options, message_class, auto_extend)))
+        remote = self._loop.wait(self._client.join(options, message_class, auto_extend))
+        return WaitedConsumer(self._loop, remote, self._direct)
 
     def ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
+        replies: list[bytes] = []
+        if self._direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s):
+            return replies[0]
         return self._loop.wait(self.link.ask(command, body, repeatable=repeatable, timeout_s=timeout_s))
 
     def _ready(self) -> None:

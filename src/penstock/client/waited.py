@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from penstock.client.direct import Direct
+from penstock.client.link import DIRECT
 from penstock.client.loop import LoopThread
 from penstock.client.received import Received
-from penstock.client.remote import RemoteConsumer
-from penstock.model.errors import BrokerClosed
+from penstock.client.remote import RemoteConsumer, wanted_of
+from penstock.model.errors import BrokerClosed, ConnectionLost, ConsumerNotFound, LeaseLost, PenstockError
 from penstock.model.units import Duration
 from penstock.protocol.frames import Command
+
+_FINISHED_HERE_MAX = 1000
 
 Message = TypeVar("Message", bound=Received)
 
@@ -19,9 +25,10 @@ Message = TypeVar("Message", bound=Received)
 class WaitedConsumer(Generic[Message]):
     """The methods of `RemoteConsumer` in plain calls."""
 
-    def __init__(self, loop: LoopThread, remote: RemoteConsumer[Message]) -> None:
+    def __init__(self, loop: LoopThread, remote: RemoteConsumer[Message], direct: Direct) -> None:
         self._loop = loop
         self._remote = remote
+        self._direct = direct
         self.group, self.finish_through = remote.group, remote.finish_through
 
     @property
@@ -30,8 +37,49 @@ class WaitedConsumer(Generic[Message]):
 
     def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
         received: list[Message] = []
+        if self._is_direct:
+            wanted, wait_s, visibility_s = wanted_of(max_messages, wait, visibility_timeout)
+            until_s = time.monotonic() + wait_s
+            self._receive_here(received, wanted, wait_s, visibility_s)
+            wait = max(0.0, until_s - time.monotonic())
+            if received or not wait:
+                return received
         self._take(self._receive(received, max_messages, wait, visibility_timeout), received)
         return received
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether this thread can ask the server itself."""
+        generation = self._direct.generation
+        return generation > 0 and self._remote.may_be_asked_past(generation)
+
+    def _receive_here(self, received: list[Message], wanted: int, wait_s: float, visibility_s: float | None) -> None:
+        """Receive messages in this thread, if that can be done."""
+        body = self._remote.asking_for(wanted, wait_s, visibility_s)
+        replies: list[bytes] = []
+        try:
+            patience_s = wait_s + self._remote.timeout_s
+            if self._direct.ask(Command.RECEIVE, body, replies, timeout_s=patience_s, unwanted=self._unwanted):
+                received += self._remote.messages_in(replies[0])
+        except (ConnectionLost, ConsumerNotFound):
+            pass  # the loop subscribes again
+        except PenstockError:
+            raise
+        except BaseException:
+            with contextlib.suppress(BrokerClosed):
+                self._loop.call(partial(self._give_up, replies))
+            raise
+
+    def _give_up(self, replies: list[bytes]) -> None:
+        """Nobody waits for messages any more; those that came are released."""
+        if not replies:
+            self._remote.cancel(DIRECT)
+        for reply in replies:
+            self._unwanted(reply, None)
+
+    def _unwanted(self, reply: bytes | None, _: PenstockError | None) -> None:
+        if reply is not None:
+            self._remote.give_back(self._remote.messages_in(reply))
 
     async def _receive(
         self, received: list[Message], max_messages: int, wait: Duration, visibility_timeout: Duration | None
@@ -60,12 +108,28 @@ class WaitedConsumer(Generic[Message]):
 
     def ack_one(self, message: Message) -> None:
         """Ack a message together with those that other threads ack at the same moment."""
-        self._loop.wait(self._remote.ack_one(message))
+        if not self._finish_here(Command.ACK, [message], "", None):
+            self._loop.wait(self._remote.ack_one(message))
 
     def finish(
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
     ) -> None:
-        self._loop.wait(self._remote.finish(command, messages, reason, seconds))
+        if not isinstance(messages, list) or not self._finish_here(command, messages, reason, seconds):
+            self._loop.wait(self._remote.finish(command, messages, reason, seconds))
+
+    def _finish_here(self, command: Command, messages: list[Message], reason: str, seconds: float | None) -> bool:
+        """Finish messages in this thread, if that can be done in one request; whether it was."""
+        if not self._is_direct or len(messages) > _FINISHED_HERE_MAX:
+            return False
+        finishing = self._remote.finishing(messages)
+        for body, some in finishing.requests(self._remote.number, reason, seconds):
+            try:
+                if not self._direct.ask(command, body, []):
+                    return False
+            except (LeaseLost, ConsumerNotFound) as error:
+                finishing.refused(some, error)
+        finishing.conclude()
+        return True
 
     def heartbeat(self) -> None:
         self._loop.wait(self._remote.heartbeat())
