@@ -10,7 +10,7 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 | `publisher.py`, `outbox.py`, `reports.py` | batching and numbering; messages from threads, and what becomes of them |
 | `stages.py` | filling a stage |
 | `remote.py` | what a consumer does |
-| `received.py`, `leases.py`, `finishing.py` | messages; extending leases, single acks sent together; ack, fail and the like |
+| `received.py`, `leases.py`, `finishing.py` | messages; their leases; acks and the like, one by one or many |
 | `log_reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
 | `calling.py`, `requests.py` | what all calls stand on; checks before a request is sent |
 | `client.py`, `messaging.py`, `calls.py`, `administration.py`, `staging.py`, `consumer.py` | the methods, awaited |
