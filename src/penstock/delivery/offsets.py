@@ -8,7 +8,7 @@ from penstock.model.events import Event
 
 __all__ = ["Offsets", "first_absent", "from_range", "lowest", "offsets_of", "written"]
 
-_STEP = 1 << 20
+_STEP_FIRST, _STEP_MAX = 1 << 10, 1 << 20
 
 
 def from_range(start: int, end: int) -> Offsets:
@@ -26,12 +26,19 @@ def lowest(offsets: Offsets, count: int) -> Offsets:
 
 def first_absent(offsets: Offsets, start: int) -> int:
     """The first offset at or after `start` that is not in the set."""
-    while start in offsets:
-        missing = from_range(start, start + _STEP) - offsets
+    if start not in offsets:
+        return start
+    last = int(offsets.max())
+    before = offsets.rank(start - 1) if start else 0
+    if last - start + 1 == len(offsets) - before:  # as most often: all from `start` on are there
+        return last + 1
+    step = _STEP_FIRST
+    while True:
+        missing = from_range(start, start + step) - offsets
         if missing:
             return int(missing.min())
-        start += _STEP
-    return start
+        start += step
+        step = min(4 * step, _STEP_MAX)
 
 
 def offsets_of(event: Event) -> Offsets:

@@ -163,8 +163,10 @@ class TopicDispatcher:
         picks, events = group.fetch(now, member.consumer, room, visibility_s or member.visibility_s, owned)
         if picks:
             self._log(self.topic, events)
-            self.next_s = min(self.next_s, picks[0].lease.deadline_s)
-            self._arm(self)
+            deadline_s = picks[0].lease.deadline_s
+            if deadline_s < self.next_s:
+                self.next_s = deadline_s
+                self._arm(self)
         return picks
 
     def ack_one(self, member: GroupMember, lease: Lease, offset: int, now: Moment) -> bool:
