@@ -7,6 +7,7 @@ from typing import Literal
 
 from benchmarks.peers.plans import Consume, Plan, Publish, Steady
 from benchmarks.peers.systems.beanstalkd import Beanstalkd, BeanstalkdDefault
+from benchmarks.peers.systems.nats import Nats, NatsDefault
 from benchmarks.peers.systems.penstock import Penstock, UsedPenstock
 from benchmarks.peers.systems.redis import Redis, RedisEverySecond
 from benchmarks.peers.systems.system import System
@@ -59,4 +60,6 @@ SYSTEMS: tuple[System, ...] = (
     RedisEverySecond(),
     Beanstalkd(),
     BeanstalkdDefault(),
+    Nats(),
+    NatsDefault(),
 )

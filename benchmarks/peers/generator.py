@@ -34,11 +34,11 @@ class Delivery:
 class Receiver(Protocol):
     """The consumer's side of a connection."""
 
-    at_once: int
-    """How many messages a request asks for where as few as possible should wait."""
-
     def ask(self, count: int) -> bytes:
-        """The request for up to so many messages; it waits a little if there are none."""
+        """The request for so many messages, which are there."""
+
+    def ask_for_any(self) -> bytes:
+        """The request for what comes, as soon as it comes; empty if an earlier one is still good for that."""
 
     def feed(self, data: bytes) -> tuple[list[Delivery], int]:
         """What came: deliveries, and how many messages were acked; raises Refused."""

@@ -26,10 +26,12 @@ class Wire(Protocol):
     def connect(self, queues: Sequence[str]) -> socket.socket:
         """A connection that is ready for requests to these queues, or to consume them."""
 
-    def request(self, queue: str, values: Sequence[bytes], number: int) -> bytes:
+    def request(self, connection: socket.socket, queue: str, values: Sequence[bytes], number: int) -> bytes:
         """Publish some values; a connection counts its requests from 1."""
 
-    def requests(self, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int) -> Requests:
+    def requests(
+        self, connection: socket.socket, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int
+    ) -> Requests:
         """At least so many requests, to one queue after the other."""
 
     def replies(self, batch: int, queues: int) -> Replies:
@@ -55,7 +57,7 @@ class Raw:
             lanes = []
             for _ in range(plan.connections):
                 connection = stack.enter_context(self._wire.connect(queues))
-                requests = self._wire.requests(queues, values_of(plan.size), plan.batch, count)
+                requests = self._wire.requests(connection, queues, values_of(plan.size), plan.batch, count)
                 lanes.append(Lane(connection, requests, self._wire.replies(plan.batch, len(queues))))
             return generator.publish(lanes, plan, seconds)
 
@@ -63,7 +65,7 @@ class Raw:
         """Publish so many messages, or as many as can be in this time; how many that were."""
         plan = Publish(batch=min(count, _FILL_BATCH), window=_FILL_WINDOW)
         with self._wire.connect([queue]) as connection:
-            requests = self._wire.requests([queue], values_of(plan.size), plan.batch, count)
+            requests = self._wire.requests(connection, [queue], values_of(plan.size), plan.batch, count)
             requests.left = count // plan.batch
             return generator.publish(
                 [Lane(connection, requests, self._wire.replies(plan.batch, 1))], plan, seconds
@@ -79,7 +81,7 @@ class Raw:
             receiver = self._wire.receiver(consumer, queue, 100_000)
 
             def request(value: bytes, number: int) -> bytes:
-                return self._wire.request(queue, [value], number)
+                return self._wire.request(publisher, queue, [value], number)
 
             ends = steady.Ends(publisher, request, self._wire.replies(1, 1), consumer, receiver)
             return steady.run(ends, values()[0], plan.per_second, seconds)

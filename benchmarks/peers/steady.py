@@ -80,7 +80,7 @@ def run(ends: Ends, value: bytes, per_second: int, seconds: float) -> Timed:
     count = round((seconds + _WARM_S) * per_second)
     latency, sent, answered, received, acked = Histogram(), 0, 0, 0, 0
     publisher, consumer, receiver = ends.publisher, ends.consumer, ends.receiver
-    consumer.sendall(receiver.ask(receiver.at_once))
+    consumer.sendall(receiver.ask_for_any())
     schedule = Schedule(perf_counter_ns() + 20_000_000, per_second, count)
     counted_from_ns = schedule.start_ns + round(_WARM_S * 1e9)
     while min(answered, acked) < count:
@@ -104,7 +104,7 @@ def run(ends: Ends, value: bytes, per_second: int, seconds: float) -> Timed:
                 if len(dues_ns) != delivery.count:
                     raise Refused(f"{len(dues_ns):,} of {delivery.count:,} messages have a time")
                 received += delivery.count
-                consumer.sendall(delivery.ack + (receiver.ask(receiver.at_once) if received < count else b""))
+                consumer.sendall(delivery.ack + (receiver.ask_for_any() if received < count else b""))
                 for due_ns in dues_ns:
                     if due_ns >= counted_from_ns:
                         latency.record(now_ns - due_ns)

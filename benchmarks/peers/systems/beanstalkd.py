@@ -40,12 +40,15 @@ class BeanstalkdWire:
         ask(connection, use(queues[0]))
         return connection
 
-    def request(self, queue: str, values: Sequence[bytes], number: int) -> bytes:
+    def request(self, connection: socket.socket, queue: str, values: Sequence[bytes], number: int) -> bytes:
         return b"".join(map(put, values))
 
-    def requests(self, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int) -> Requests:
+    def requests(
+        self, connection: socket.socket, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int
+    ) -> Requests:
         if batch > 1:
-            return Repeated([self.request(queues[0], found, 0) for found in islice(batches(values, batch), _BUILT)])
+            found = islice(batches(values, batch), _BUILT)
+            return Repeated([self.request(connection, queues[0], values, 0) for values in found])
         if len(queues) == 1:
             return Repeated([put(value) for value in values])
         times = max(len(values), len(queues))
@@ -64,8 +67,6 @@ class BeanstalkdWire:
 class BeanstalkdReceiver:
     """Reserves one message a command, and deletes it by one: a batch is so many of each."""
 
-    at_once = 1
-
     def __init__(self) -> None:
         self._rest = b""
         self._wanted = deque[int]()
@@ -75,6 +76,9 @@ class BeanstalkdReceiver:
     def ask(self, count: int) -> bytes:
         self._wanted.append(count)
         return b"reserve-with-timeout %d\r\n" % _WAIT_S * count
+
+    def ask_for_any(self) -> bytes:
+        return self.ask(1)
 
     def feed(self, data: bytes) -> tuple[list[Delivery], int]:
         data = self._rest + data

@@ -30,6 +30,7 @@ _HELLO, _PUBLISH, _SUBSCRIBE, _RECEIVE, _ACK, _REPLY = 0x01, 0x03, 0x04, 0x06, 0
 _HEADER = struct.Struct(">BBII")
 _CORRELATION_AT, _SEQUENCE_BYTES = 2, 4
 _WAIT_S = 5.0
+_AT_ONCE = 1000
 _BUILT = 64
 _USED_TOPICS, _USED_TIMES = 3000, 3
 
@@ -49,10 +50,12 @@ class PenstockWire:
         ask(connection, _HELLO, {"versions": [1], "client": "benchmarks.peers"})
         return connection
 
-    def request(self, queue: str, values: Sequence[bytes], number: int) -> bytes:
+    def request(self, connection: socket.socket, queue: str, values: Sequence[bytes], number: int) -> bytes:
         return b"".join(_parts(queue, _payload(values), self._producer, number))
 
-    def requests(self, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int) -> Requests:
+    def requests(
+        self, connection: socket.socket, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int
+    ) -> Requests:
         producer = _producer()
         if batch == 1:
             times = max(len(values), len(queues))
@@ -78,8 +81,6 @@ class PenstockWire:
 class PenstockReceiver:
     """A consumer that asks for messages."""
 
-    at_once = 1000
-
     def __init__(self, consumer: int) -> None:
         self._consumer = consumer
         self._correlation = 1
@@ -89,6 +90,9 @@ class PenstockReceiver:
     def ask(self, count: int) -> bytes:
         self._correlation += 1
         return frame(_RECEIVE, self._correlation, [self._consumer, count, _WAIT_S])
+
+    def ask_for_any(self) -> bytes:
+        return self.ask(_AT_ONCE)
 
     def feed(self, data: bytes) -> tuple[list[Delivery], int]:
         frames, self._rest = frames_in(self._rest + data)

@@ -24,6 +24,7 @@ from benchmarks.peers.systems.system import GROUP, Peer, RawPeer, System
 
 _FIELD = b"v"
 _WAIT_MS = 5000
+_AT_ONCE = 1000
 _BUILT = 16
 _ENTRY = re.compile(rb"\*2\r\n\$\d+\r\n(\d+-\d+)\r\n\*2\r\n\$1\r\nv\r\n\$(\d+)\r\n")
 
@@ -37,15 +38,18 @@ class RedisWire:
     def connect(self, queues: Sequence[str]) -> socket.socket:
         return generator.connect(self._port)
 
-    def request(self, queue: str, values: Sequence[bytes], number: int) -> bytes:
+    def request(self, connection: socket.socket, queue: str, values: Sequence[bytes], number: int) -> bytes:
         return b"".join(command(b"XADD", queue.encode(), b"*", _FIELD, value) for value in values)
 
-    def requests(self, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int) -> Requests:
+    def requests(
+        self, connection: socket.socket, queues: Sequence[str], values: Sequence[bytes], batch: int, count: int
+    ) -> Requests:
         if batch > 1:
-            return Repeated([self.request(queues[0], found, 0) for found in islice(batches(values, batch), _BUILT)])
+            found = islice(batches(values, batch), _BUILT)
+            return Repeated([self.request(connection, queues[0], values, 0) for values in found])
         times = max(len(values), len(queues))
         pairs = ((queues[number % len(queues)], values[number % len(values)]) for number in range(times))
-        return Repeated([self.request(queue, [value], 0) for queue, value in pairs])
+        return Repeated([self.request(connection, queue, [value], 0) for queue, value in pairs])
 
     def replies(self, batch: int, queues: int) -> Replies:
         return Lines(2 * batch, refused)
@@ -61,8 +65,6 @@ class RedisWire:
 class RedisReceiver:
     """A consumer of the group. Its replies come in the order of its requests."""
 
-    at_once = 1000
-
     def __init__(self, queue: bytes) -> None:
         self._queue = queue
         self._rest = b""
@@ -70,6 +72,9 @@ class RedisReceiver:
     def ask(self, count: int) -> bytes:
         what = (b"GROUP", GROUP.encode(), b"one", b"COUNT", b"%d" % count, b"BLOCK", b"%d" % _WAIT_MS)
         return command(b"XREADGROUP", *what, b"STREAMS", self._queue, b">")
+
+    def ask_for_any(self) -> bytes:
+        return self.ask(_AT_ONCE)
 
     def feed(self, data: bytes) -> tuple[list[Delivery], int]:
         data = self._rest + data
