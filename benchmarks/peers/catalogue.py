@@ -7,6 +7,7 @@ from typing import Literal
 
 from benchmarks.peers.plans import Consume, Plan, Publish, Steady
 from benchmarks.peers.systems.beanstalkd import Beanstalkd, BeanstalkdDefault
+from benchmarks.peers.systems.kafka import Kafka, KafkaDefault
 from benchmarks.peers.systems.nats import Nats, NatsDefault
 from benchmarks.peers.systems.penstock import Penstock, UsedPenstock
 from benchmarks.peers.systems.redis import Redis, RedisEverySecond
@@ -62,4 +63,6 @@ SYSTEMS: tuple[System, ...] = (
     BeanstalkdDefault(),
     Nats(),
     NatsDefault(),
+    Kafka(),
+    KafkaDefault(),
 )

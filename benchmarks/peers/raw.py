@@ -17,7 +17,7 @@ from benchmarks.peers.requests import Requests
 _PER_S_MAX = 800_000  # prepared for one connection with a window; where it is not reached, the clock ends the row
 _PER_S_ALONE = 40_000
 _FEW = 2000
-_FILL_BATCH, _FILL_WINDOW = 1000, 4
+_FILL_WINDOW = 256
 
 
 class Wire(Protocol):
@@ -61,9 +61,9 @@ class Raw:
                 lanes.append(Lane(connection, requests, self._wire.replies(plan.batch, len(queues))))
             return generator.publish(lanes, plan, seconds)
 
-    def fill(self, queue: str, count: int, seconds: float) -> int:
-        """Publish so many messages, or as many as can be in this time; how many that were."""
-        plan = Publish(batch=min(count, _FILL_BATCH), window=_FILL_WINDOW)
+    def fill(self, queue: str, batch: int, count: int, seconds: float) -> int:
+        """Publish so many messages in batches, or as many as can be in this time; how many that were."""
+        plan = Publish(batch=batch, window=max(4, _FILL_WINDOW // batch))
         with self._wire.connect([queue]) as connection:
             requests = self._wire.requests(connection, [queue], values_of(plan.size), plan.batch, count)
             requests.left = count // plan.batch

@@ -107,10 +107,12 @@ class Measuring:
         )
 
     def _consume(self, label: str, peer: Peer, driver: Driver, plan: Consume, queue: str) -> Measured:
-        filled = peer.fill(queue, max(2, round(plan.count * self._effort.part) // plan.batch) * plan.batch, _FILL_S)
+        wanted = max(20, round(plan.count * self._effort.part) // plan.batch) * plan.batch
+        filled = peer.fill(queue, plan.batch, wanted, _FILL_S)
         check_count(f"{label}: published", peer.published([queue]), filled)
         seconds = _DRAIN_S if plan.ahead else self._effort.seconds
-        warmed = driver.consume(plan, queue, max(plan.batch, filled // 20), seconds * _WARM).messages
+        few = max(1, filled // plan.batch // 20) * plan.batch
+        warmed = driver.consume(plan, queue, few, seconds * _WARM).messages
         found = _timed(peer, lambda: driver.consume(plan, queue, filled - warmed, seconds))
         check_count(f"{label}: left unacked", peer.unacked(queue), filled - warmed - found[0].messages)
         return found
@@ -157,7 +159,7 @@ class Round:
 
 def ways_of(row: Row, system: System, peer: Peer) -> list[str]:
     """How a row is driven: by plain sockets (or the client, where only that speaks the protocol), or by all clients."""
-    if system.rows is not None and row.name not in system.rows:
+    if not system.takes(row.name):
         return []
     clients = [way for way, driver in peer.drivers.items() if way != RAW and driver.can(row.plan)]
     if row.by_client:

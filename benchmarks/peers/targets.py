@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.peers.rounds import Figure
+from benchmarks.peers.systems.penstock import USED_ROWS
 from benchmarks.peers.systems.system import RAW
 from benchmarks.rows import Row, Target, alone, compare
 
@@ -33,10 +34,6 @@ class Ratio:
     theirs: Side | None
     beside: str
     target: Target
-
-
-_KAFKA = "kafka", "confluent-kafka"
-_USED = ("alone", "connections", "window-256", "window-1000", "batches-100", "batches-1000", "values-10k")
 
 
 def _at_least(bound: float) -> Target:
@@ -76,11 +73,11 @@ RATIOS = (
         "receive + ack by 1,000",
         "rate",
         Side("receive-1000"),
-        Side("receive-1000", *_KAFKA),
+        Side("receive-1000", "kafka"),
         "Kafka, flush 1",
         _at_least(1.1),
     ),
-    Ratio("drain 2 million", "rate", Side("drain"), Side("drain", *_KAFKA), "Kafka, flush 1", _at_least(1.1)),
+    Ratio("drain 2 million", "rate", Side("drain"), Side("drain", "kafka"), "Kafka, flush 1", _at_least(1.1)),
     _against_redis("end to end at 5,000/s: p50", "steady", _at_most(1.0), "p50"),
     _against_redis("end to end at 5,000/s: p99", "steady", _at_most(1.0), "p99"),
     _against_redis("1,000 queues in turn", "queues", _at_least(0.7)),
@@ -93,7 +90,7 @@ RATIOS = (
             "a fresh server",
             _at_least(0.95),
         )
-        for row in _USED
+        for row in USED_ROWS
     ),
     Ratio(
         "`publish_soon` of the plain client",

@@ -27,8 +27,8 @@ class Peer(ABC):
         """Make queues, outside of the measured time."""
 
     @abstractmethod
-    def fill(self, queue: str, count: int, seconds: float) -> int:
-        """Publish messages to be consumed, so many or as many as can be in this time; how many that were."""
+    def fill(self, queue: str, batch: int, count: int, seconds: float) -> int:
+        """Publish messages in batches, so many or as many as can be in this time; how many that were."""
 
     @abstractmethod
     def published(self, queues: Sequence[str]) -> int:
@@ -48,8 +48,8 @@ class RawPeer(Peer):
         self._raw = Raw(wire)
         self.drivers = {RAW: self._raw, **clients}
 
-    def fill(self, queue: str, count: int, seconds: float) -> int:
-        return self._raw.fill(queue, count, seconds)
+    def fill(self, queue: str, batch: int, count: int, seconds: float) -> int:
+        return self._raw.fill(queue, batch, count, seconds)
 
 
 class System(ABC):
@@ -61,10 +61,12 @@ class System(ABC):
     """What was set, in the peer's own words."""
     durable: bool
     """Whether a message is on disk before it is acknowledged."""
-    rows: frozenset[str] | None = None
-    """The rows that it is measured in; None: all that its drivers can do."""
     group: str
     """What it is chosen by on the command line."""
+
+    def takes(self, row: str) -> bool:
+        """Whether it is measured in a row that its drivers can do."""
+        return True
 
     @abstractmethod
     def missing(self) -> str | None:
