@@ -10,6 +10,7 @@ from benchmarks.peers.systems.beanstalkd import Beanstalkd, BeanstalkdDefault
 from benchmarks.peers.systems.kafka import Kafka, KafkaDefault
 from benchmarks.peers.systems.nats import Nats, NatsDefault
 from benchmarks.peers.systems.penstock import Penstock, UsedPenstock
+from benchmarks.peers.systems.rabbitmq import RabbitMQ
 from benchmarks.peers.systems.redis import Redis, RedisEverySecond
 from benchmarks.peers.systems.system import System
 
@@ -65,4 +66,5 @@ SYSTEMS: tuple[System, ...] = (
     NatsDefault(),
     Kafka(),
     KafkaDefault(),
+    RabbitMQ(),
 )

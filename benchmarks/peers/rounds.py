@@ -158,15 +158,11 @@ class Round:
 
 
 def ways_of(row: Row, system: System, peer: Peer) -> list[str]:
-    """How a row is driven: by plain sockets (or the client, where only that speaks the protocol), or by all clients."""
+    """How a row is driven: by plain sockets, or by all clients."""
     if not system.takes(row.name):
         return []
-    clients = [way for way, driver in peer.drivers.items() if way != RAW and driver.can(row.plan)]
-    if row.by_client:
-        return clients
-    if RAW in peer.drivers:
-        return [RAW] if peer.drivers[RAW].can(row.plan) else []
-    return clients[:1]
+    ways = [way for way in peer.drivers if (way == RAW) != row.by_client]
+    return [way for way in ways if peer.drivers[way].can(row.plan)]
 
 
 def bare(directory: Path, effort: Effort) -> Figure:

@@ -21,7 +21,7 @@ class Peer(ABC):
     pid: int
     """The process that serves; its children belong to it."""
     drivers: dict[str, Driver]
-    """The ways to drive it: `raw` if its bytes are known, and its Python clients by their names."""
+    """The ways to drive it: `raw` (where its bytes are not known, the best client), and its clients by their names."""
 
     def make(self, queues: Sequence[str]) -> None:  # noqa: B027 most peers make a queue when it is first used
         """Make queues, outside of the measured time."""
