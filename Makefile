@@ -7,13 +7,14 @@ READY := $(VENV)/.ready
 OLDEST := .venv-spark-oldest
 TOOLS := .venv-tools
 SITE := .venv-docs
+PEERS := .venv-peers
 LOCKS := $(wildcard requirements/*.txt)
 LOCKED := --no-deps --require-hashes --no-build-isolation
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench clean
+.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-peers clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +105,7 @@ lock: $(TOOLS)/.ready  ## pin all dependencies again, with hashes (ARGS=--upgrad
 	@$(call pin,spark-oldest) --no-deps --group spark-oldest
 	@$(call pin,dev) pyproject.toml --all-extras --constraint requirements/spark.txt --no-emit-package pyspark
 	@$(call pin,bench) --group bench --constraint requirements/dev.txt
+	@$(call pin,peers) pyproject.toml --group peers --constraint requirements/dev.txt
 	@$(call pin,docs) --group docs --constraint requirements/dev.txt
 	@$(call pin,tools) --group tools
 
@@ -128,5 +130,16 @@ bench: setup tools  ## measure the figures of the README; results go to benchmar
 	@$(call install,$(VENV),$(LOCKED) -r requirements/bench.txt)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+bench-peers: $(PEERS)/.ready java  ## measure beside Redis, NATS, Kafka and others; installs them first
+	@KAFKA_JARS=$${KAFKA_JARS-$(CURDIR)/$(PEERS)/kafka} benchmarks/peers/install $(PEERS)/kafka
+	@KAFKA_JARS=$${KAFKA_JARS-$(CURDIR)/$(PEERS)/kafka} $(PEERS)/bin/python -m benchmarks.peers $(ARGS)
+
+$(PEERS)/.ready: pyproject.toml Makefile requirements/build.txt requirements/peers.txt
+	@$(call environment,$(PEERS))
+	@$(call install,$(PEERS),$(LOCKED) -r requirements/build.txt)
+	@$(call install,$(PEERS),$(LOCKED) -r requirements/peers.txt)
+	@$(call install,$(PEERS),--no-deps --no-build-isolation -e .)
+	@touch $@
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) $(OLDEST) $(TOOLS) $(SITE) site penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(TOOLS) $(SITE) $(PEERS) site penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

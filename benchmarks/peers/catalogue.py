@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.load import VALUE_BYTES
 from benchmarks.peers.plans import Consume, Plan, Publish, Steady
 from benchmarks.peers.systems.beanstalkd import Beanstalkd, BeanstalkdDefault
 from benchmarks.peers.systems.kafka import Kafka, KafkaDefault
@@ -26,6 +27,11 @@ class Row:
     plan: Plan
     by_client: bool = False
     figure: Figure = "messages/s"
+
+    @property
+    def size(self) -> int:
+        """Of a value, in bytes."""
+        return self.plan.size if isinstance(self.plan, Publish) else VALUE_BYTES
 
 
 _DRAINED = 2_000_000

@@ -12,16 +12,30 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 def of_server(pid: int) -> float:
     """The seconds that a process, its descendants, and those of them that have ended have used."""
-    times, parents = {}, {}
+    known = _processes()
+    return sum(ticks for _, ticks in (known[found] for found in _tree(pid, known))) / _TICKS_PER_S
+
+
+def tree_of(pid: int) -> set[int]:
+    """A process that runs, and its descendants."""
+    return _tree(pid, _processes())
+
+
+def _tree(pid: int, known: dict[int, tuple[int, int]]) -> set[int]:
+    ours = {pid} & known.keys()
+    while more := {child for child, (parent, _) in known.items() if parent in ours} - ours:
+        ours |= more
+    return ours
+
+
+def _processes() -> dict[int, tuple[int, int]]:
+    """The parent and the ticks of every process."""
+    known = {}
     for directory in Path("/proc").iterdir():
         if directory.name.isdecimal():
             with contextlib.suppress(OSError):
-                found = int(directory.name)
-                parents[found], times[found] = fields_of((directory / "stat").read_text())
-    ours = {pid}
-    while more := {child for child, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(times.get(found, 0) for found in ours) / _TICKS_PER_S
+                known[int(directory.name)] = fields_of((directory / "stat").read_text())
+    return known
 
 
 def of_this_process() -> float:

@@ -179,15 +179,16 @@ def bare(directory: Path, effort: Effort) -> Figure:
 
 
 def run(
-    systems: Sequence[System], rows: Sequence[Row], effort: Effort, directory: Path
+    systems: Sequence[System], rows: Sequence[Row], effort: Effort, directory: Path, versions: dict[str, str]
 ) -> Iterator[tuple[int, Row | None, Figure]]:
-    """All figures, as they are measured."""
+    """All figures, as they are measured; the versions of the systems are noted."""
     for number in range(effort.rounds):
         place = directory / f"round-{number}"
         place.mkdir()
         order = systems if number % 2 == 0 else systems[::-1]
         measuring = Measuring(effort)
         with Round(systems, place) as peers:
+            versions.update({name: peer.version for name, peer in peers.items()})
             yield number, None, bare(place, effort)
             for row in rows:
                 for system in order:
