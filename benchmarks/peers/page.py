@@ -39,7 +39,8 @@ _FOOT = """
   beanstalkd no binlog: *default* is that of the file.
 - The messages that are received were published a few seconds before. Where a peer publishes slowly, there are fewer of
   them, and the row is shorter.
-- Latency *end to end* is from when a message was due to be sent, on a schedule that does not wait for the server.
+- Latency *end to end* is from when a message was due to be sent, on a schedule that does not wait for the server. A
+  dash means that a peer could not keep up.
 """
 
 

@@ -13,6 +13,10 @@ class Refused(Exception):
     """A peer answered with an error, or not at all."""
 
 
+class TooSlow(Exception):
+    """A peer cannot keep up with a steady rate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publish:
     """Publish for some seconds; every request is answered when it is as durable as the peer makes it."""

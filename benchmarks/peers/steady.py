@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from benchmarks.peers.generator import Receiver, receive
-from benchmarks.peers.plans import Refused, Timed
+from benchmarks.peers.plans import Refused, Timed, TooSlow
 from benchmarks.peers.replies import Replies
 from penstock.bench.histogram import Histogram
 
 _STAMP = re.compile(rb"@(\d{19})@")
 _WARM_S = 0.5
-_SILENCE_S = 30.0
+_SILENCE_S = 3.0
+_LATE_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,8 @@ class Schedule:
         """How many messages are due by now."""
         if now_ns < self.start_ns:
             return 0
-        number = (now_ns - self.start_ns) * self.per_second // 1_000_000_000 + 1
-        while number and self.due_ns(number - 1) > now_ns:  # both are rounded down
-            number -= 1
-        return min(self.count, number)
+        behind_ns = now_ns - self.start_ns + 1
+        return min(self.count, -(-behind_ns * self.per_second // 1_000_000_000))  # rounded up
 
 
 def stamped(value: bytes, due_ns: int) -> bytes:
@@ -76,7 +75,10 @@ class Ends:
 
 
 def run(ends: Ends, value: bytes, per_second: int, seconds: float) -> Timed:
-    """Publish by the schedule, receive and ack everything; the first half second is not counted."""
+    """Publish by the schedule, receive and ack everything; the first half second is not counted.
+
+    Raises TooSlow if not all is acked a few seconds after the last one was due.
+    """
     count = round((seconds + _WARM_S) * per_second)
     latency, sent, answered, received, acked = Histogram(), 0, 0, 0, 0
     publisher, consumer, receiver = ends.publisher, ends.consumer, ends.receiver
@@ -85,6 +87,8 @@ def run(ends: Ends, value: bytes, per_second: int, seconds: float) -> Timed:
     counted_from_ns = schedule.start_ns + round(_WARM_S * 1e9)
     while min(answered, acked) < count:
         now_ns = perf_counter_ns()
+        if now_ns > schedule.due_ns(count) + _LATE_NS:
+            raise TooSlow(f"{received:,} messages of {count:,} came in time")
         due = schedule.due_by(now_ns)
         if due > sent:
             dues = ((number, schedule.due_ns(number)) for number in range(sent, due))
