@@ -30,6 +30,7 @@ _FOOT = """
   are sent at once, and all of their replies are awaited. RabbitMQ confirms several messages at once.
 - **Acks.** Penstock syncs an ack before it answers. Redis syncs a receive as well. NATS does not sync acks. Kafka has
   no acks here: a position is committed, so that no single message can be left out. RabbitMQ does not answer an ack.
+- **Syncs.** Kafka syncs its log and its two indexes for each message.
 - **Raw** means one generator for all, which writes prepared bytes to plain sockets and counts the replies. RabbitMQ is
   driven by its Python client in these rows, and its generator costs more than its server.
 - **1,000 queues** are 1,000 topics, streams or tubes; of NATS one stream with 1,000 subjects. Kafka and RabbitMQ are
