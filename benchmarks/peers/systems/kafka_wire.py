@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from time import time_ns
 
 from google_crc32c import value as crc32c
 
@@ -133,7 +134,8 @@ def record_batch(values: Sequence[bytes]) -> bytes:
     for number, value in enumerate(values):
         record = b"\0\0" + varint(number) + varint(-1) + varint(len(value)) + value + b"\0"
         records.append(varint(len(record)) + record)
-    head = _BATCH_REST.pack(0, len(values) - 1, 0, 0, -1, -1, -1, len(values))
+    now_ms = time_ns() // 1_000_000  # a broker deletes what seems to be too old
+    head = _BATCH_REST.pack(0, len(values) - 1, now_ms, now_ms, -1, -1, -1, len(values))
     checked = head + b"".join(records)
     return _BATCH.pack(0, _BATCH.size - 12 + len(checked), -1, 2, crc32c(checked)) + checked
 
