@@ -163,9 +163,8 @@ class TopicDispatcher:
         picks, events = group.fetch(now, member.consumer, room, visibility_s or member.visibility_s, owned)
         if picks:
             self._log(self.topic, events)
-            deadline_s = picks[0].lease.deadline_s
-            if deadline_s < self.next_s:
-                self.next_s = deadline_s
+            if picks[0].lease.deadline_s < self.next_s:
+                self.next_s = picks[0].lease.deadline_s
                 self._arm(self)
         return picks
 
