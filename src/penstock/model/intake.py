@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -86,8 +86,8 @@ def check_messages(messages: Iterable[Message | bytes | str], limits: BrokerConf
         raise InvalidArgument(f"a batch is a list of messages, not one {type(messages).__name__}: use publish")
     rows = messages if isinstance(messages, list) else list(messages)
     check_count(len(rows))
-    if list(map(type, rows)).count(bytes) == len(rows):
-        values = list(cast("list[bytes]", rows))  # a copy: it is encoded later
+    values = _only_values(rows)
+    if values is not None:
         intake = Intake(Batch(values), None, sum(map(len, values)))
     else:
         intake = _columns(_as_messages(rows), limits, now_us)
@@ -165,6 +165,40 @@ def _is_sequence(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
+def _only_values(rows: list[Message | bytes | str]) -> list[bytes] | None:
+    """The values of messages that have nothing else; None if one of them has, or is wrong.
+
+    Most batches are like this: nothing is made for each message, not even a tuple.
+    """
+    values: list[Any] = rows
+    if rows and type(rows[0]) is Message:
+        if list(map(type, rows)).count(Message) != len(rows):
+            return None
+        values = [
+            row.value
+            for row in cast("list[Message]", rows)
+            if row.key is None
+            and row.headers is None
+            and row.priority == "normal"
+            and row.delay is None
+            and row.deliver_at is None
+            and row.partition is None
+            and row.dedupe_id is None
+            and row.expires_in is None
+        ]
+        if len(values) != len(rows):
+            return None
+    kinds = list(map(type, values))
+    if kinds.count(bytes) == len(kinds):
+        return list(values) if values is rows else values  # a copy of the caller's list: it is encoded later
+    if kinds.count(bytes) + kinds.count(str) != len(kinds):
+        return None
+    try:
+        return [value if type(value) is bytes else value.encode() for value in values]
+    except UnicodeEncodeError:
+        return None
+
+
 def _as_messages(rows: list[Message | bytes | str]) -> list[Message]:
     types = set(map(type, rows))
     if types == {Message}:
@@ -179,14 +213,13 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
     count = len(rows)
     if not count:
         return Intake(Batch([]), None, 0)
-    values, keys, headers, priorities, delays, deliver_at, partitions, dedupe_ids, lives = zip(
-        *map(msgspec.structs.astuple, rows), strict=True
-    )
+    keys, headers = [row.key for row in rows], [row.headers for row in rows]
+    priorities, lives = [row.priority for row in rows], [row.expires_in for row in rows]
+    delays, deliver_at = [row.delay for row in rows], [row.deliver_at for row in rows]
+    partitions, dedupe_ids = [row.partition for row in rows], [row.dedupe_id for row in rows]
     try:
-        if set(map(type, values)) - {bytes}:
-            values = tuple(_to_bytes("value", value) for value in values)
-        batch = Batch(list(values))
-        size_bytes = sum(map(len, values))
+        batch = Batch([_to_bytes("value", row.value) for row in rows])
+        size_bytes = sum(map(len, batch.values))
         if keys.count(None) != count:
             batch.keys = [None if key is None else _check_key(key, limits) for key in keys]
             size_bytes += sum(len(key) for key in batch.keys if key)
@@ -205,7 +238,7 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
     except (ValueError, TypeError):
         _blame(rows, limits, now_us)
         raise
-    return Intake(batch, None if partitions.count(None) == count else list(partitions), size_bytes)
+    return Intake(batch, None if partitions.count(None) == count else partitions, size_bytes)
 
 
 def _blame(rows: Iterable[Message], limits: BrokerConfig, now_us: int) -> None:
