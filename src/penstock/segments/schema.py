@@ -57,7 +57,25 @@ TIMESTAMP = {"messages": "timestamp", "events": "time"}
 
 
 def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
-    """Rows as an Arrow batch with the columns of a segment."""
+    """Rows as an Arrow batch with the columns that readers get."""
+    return pa.RecordBatch.from_arrays(_public_columns(rows, partition), schema=MESSAGES)
+
+
+def stored_messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
+    """Rows as a segment stores them."""
+    names, count = rows.batch.producer_names, len(rows.offsets)
+    if names is None:
+        producers = pa.nulls(count, pa.string())
+    elif len(names) == 1 and not names[0][0]:
+        producers = pa.repeat(pa.scalar(names[0][1], pa.string()), count)
+    else:
+        runs = itertools.pairwise([(0, None), *names, (count, None)])
+        each = [[name] * (end - row) for (row, name), (end, _) in runs]
+        producers = pa.array(list(itertools.chain.from_iterable(each)), pa.string())
+    return pa.RecordBatch.from_arrays([*_public_columns(rows, partition), producers], schema=STORED_MESSAGES)
+
+
+def _public_columns(rows: Rows, partition: int) -> list[pa.Array]:
     batch, count = rows.batch, len(rows.offsets)
     headers = None if batch.headers is None else [list(h.items()) if h else None for h in batch.headers]
     priorities = (
@@ -65,36 +83,18 @@ def messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
         if batch.priorities is None
         else pa.array(list(batch.priorities), pa.int16())
     )
-    return pa.RecordBatch.from_arrays(
-        [
-            _integers(rows.offsets),
-            _times(rows.timestamps_us),
-            _column(batch.keys, count, pa.binary()),
-            pa.array(batch.values, pa.binary()),
-            _column(headers, count, MESSAGES.field("headers").type),
-            priorities,
-            _optional_times(batch.deliver_at, count),
-            _optional_times(batch.expires_at, count),
-            _column(batch.dedupe_ids, count, pa.string()),
-            pa.repeat(pa.scalar(partition, pa.int32()), count),
-        ],
-        schema=MESSAGES,
-    )
-
-
-def stored_messages_to_arrow(rows: Rows, partition: int) -> pa.RecordBatch:
-    """Rows as a segment stores them."""
-    names, count = rows.batch.producer_names, len(rows.offsets)
-    if names is None:
-        column = pa.nulls(count, pa.string())
-    elif len(names) == 1 and not names[0][0]:
-        column = pa.repeat(pa.scalar(names[0][1], pa.string()), count)
-    else:
-        runs = itertools.pairwise([(0, None), *names, (count, None)])
-        each = [[name] * (end - row) for (row, name), (end, _) in runs]
-        column = pa.array(list(itertools.chain.from_iterable(each)), pa.string())
-    public = messages_to_arrow(rows, partition)
-    return pa.RecordBatch.from_arrays([*public.columns, column], schema=STORED_MESSAGES)
+    return [
+        _integers(rows.offsets),
+        _times(rows.timestamps_us),
+        _column(batch.keys, count, pa.binary()),
+        pa.array(batch.values, pa.binary()),
+        _column(headers, count, MESSAGES.field("headers").type),
+        priorities,
+        _optional_times(batch.deliver_at, count),
+        _optional_times(batch.expires_at, count),
+        _column(batch.dedupe_ids, count, pa.string()),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+    ]
 
 
 def is_schema_of(table: str, schema: pa.Schema) -> bool:
@@ -176,7 +176,7 @@ def _integers(numbers: Sequence[int], kind: pa.DataType = _INT64) -> pa.Array:
 
 
 def _times(times_us: Sequence[int]) -> pa.Array:
-    if times_us.count(times_us[0]) == len(times_us):  # as in a block, which has one time
+    if not isinstance(times_us, array) and times_us.count(times_us[0]) == len(times_us):  # as in a block
         return pa.repeat(pa.scalar(times_us[0], TIME), len(times_us))
     return _integers(times_us, TIME)
 

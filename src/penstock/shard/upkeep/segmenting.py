@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from array import array
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,9 @@ def arrow_of_blocks(
             yield events_to_arrow(some[0].base, events, partition)
             continue
         batch = join_batches([decode_batch(body, block.count) for body, block in zip(bodies, some, strict=True)])
-        times_us = list(itertools.chain.from_iterable([block.timestamp_us] * block.count for block in some))
+        times_us = array("q")
+        for block in some:
+            times_us.extend(array("q", (block.timestamp_us,)) * block.count)
         rows = Rows(range(some[0].base, some[-1].end), times_us, batch)
         yield (to_arrow or messages_to_arrow)(rows, partition)
 
