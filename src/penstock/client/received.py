@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import TypeVar
 
 from penstock.model.batch import decode_payload
@@ -86,19 +85,17 @@ def by_lease(messages: Iterable[Received]) -> dict[Lease | None, list[int]]:
         rows = messages if isinstance(messages, list) else list(messages)
     except TypeError as error:
         raise InvalidArgument(f"{messages!r:.80} is not a list of messages") from error
+    found: dict[Lease | None, list[int]] = {}
     try:
-        leases = set(map(_lease, rows))
+        leases = [message.lease for message in rows]
+        offsets = [message.offset for message in rows]
+        if leases and leases.count(leases[0]) == len(leases):
+            found[leases[0]] = offsets
+        else:
+            for lease, offset in zip(leases, offsets, strict=True):
+                found.setdefault(lease, []).append(offset)
     except (AttributeError, TypeError) as error:
         raise InvalidArgument("only messages that were received can be finished") from error
-    if len(leases) == 1:
-        return {leases.pop(): list(map(_offset, rows))}
-    found: dict[Lease | None, list[int]] = {}
-    for message in rows:
-        known = found.get(message.lease)
-        if known is None:
-            found[message.lease] = [message.offset]
-        else:
-            known.append(message.offset)
     return found
 
 
@@ -141,7 +138,3 @@ def named(held: list[tuple[Lease, list[int]]], ids: Iterable[object]) -> list[tu
         (lease, [identity.offset for identity in ids_of(lease, offsets) if identity in wanted])
         for lease, offsets in held
     ]
-
-
-_lease = attrgetter("lease")
-_offset = attrgetter("offset")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
@@ -13,7 +12,6 @@ from penstock.model.message import MessageId, StoredMessage
 
 NO_LEASE = Lease(0, 0, "", 0.0, Offsets())
 _FIRST = (1, 0)
-_lease, _offset = attrgetter("lease"), attrgetter("offset")
 
 
 class LeasedMessage(StoredMessage, frozen=True, gc=False, kw_only=False):
@@ -62,25 +60,29 @@ def leased_of(messages: Iterable[LeasedMessage] | Leased) -> Leased:
     leased = Leased()
     leased.count = len(rows)
     for lease, some in _by_lease(rows):
-        leased.by_topic.setdefault(some[0].topic, []).append((lease, Offsets(map(_offset, some))))
+        leased.by_topic.setdefault(some[0].topic, []).append((lease, _offsets(some)))
     return leased
 
 
 def offsets_by_lease(messages: Sequence[LeasedMessage]) -> Iterator[tuple[Lease, Offsets]]:
     """Where the messages of each lease lie."""
-    return ((lease, Offsets(map(_offset, some))) for lease, some in _by_lease(messages))
+    return ((lease, _offsets(some)) for lease, some in _by_lease(messages))
+
+
+def _offsets(messages: Sequence[LeasedMessage]) -> Offsets:
+    return Offsets([message.offset for message in messages])
 
 
 def _by_lease(messages: Sequence[LeasedMessage]) -> Iterable[tuple[Lease, Sequence[LeasedMessage]]]:
     try:
-        leases = set(map(_lease, messages))
+        leases = [message.lease for message in messages]
     except AttributeError as error:
         raise InvalidArgument("only messages that were received can be finished") from error
-    if len(leases) == 1:
-        return [(leases.pop(), messages)]
+    if leases and leases.count(leases[0]) == len(leases):
+        return [(leases[0], messages)]
     found: dict[Lease, list[LeasedMessage]] = {}
-    for message in messages:
-        found.setdefault(message.lease, []).append(message)
+    for lease, message in zip(leases, messages, strict=True):
+        found.setdefault(lease, []).append(message)
     return found.items()
 
 
