@@ -13,9 +13,10 @@ import pytest
 
 import penstock
 from penstock.delivery.offsets import from_range
+from penstock.model.batch import decode_payload
 from penstock.segments import writer
 from penstock.segments.window import Rows, Window
-from penstock.shard.reading.contents import Contents
+from penstock.shard.reading.contents import Contents, Unreadable
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
@@ -204,3 +205,60 @@ def test_threads_that_come_to_a_row_group_together_decode_it_once(
     assert sorted(loaded) == [0, 60, 61, 62, 63, 64]
     assert read(0, 30) == list(range(30))
     assert len(loaded) == 6
+
+
+def sent(
+    broker: penstock.Broker, start: int, end: int, bytes_max: int = 1 << 20
+) -> list[tuple[int, bool, list[bytes]]]:
+    """What is sent of these offsets: the first of each part, whether it was left encoded, and its values."""
+    shard = broker.shard
+    log, unreadable = shard.topic("t").partitions[0].messages, Unreadable()
+    rows = list(Contents(shard.core).rows_to_send(log, from_range(start, end), bytes_max, unreadable))
+    assert not unreadable
+    return [(part.offsets[0], not part.batch.values, decode_payload(part.batch.encode_payload())[1]) for part in rows]
+
+
+def test_whole_blocks_are_sent_as_they_were_written_and_parts_of_them_are_decoded() -> None:
+    values = [b"%d" % n for n in range(30)]
+    with penstock.open(storage=MemoryStorage()) as broker:
+        for start in (0, 10, 20):
+            broker.publish_many("t", values[start : start + 10])
+        assert sent(broker, 0, 30) == [(start, True, values[start : start + 10]) for start in (0, 10, 20)]
+        assert sent(broker, 0, 15) == [(0, True, values[:10]), (10, False, values[10:15])]
+        assert sent(broker, 5, 20) == [(5, False, values[5:10]), (10, False, values[10:20])]
+        broker.settle()
+        assert sent(broker, 0, 30) == [(0, False, values)]
+
+
+def test_a_block_that_does_not_fit_is_decoded_so_that_some_of_it_can_be_sent() -> None:
+    values = [b"%d" % n for n in range(20)]
+    with penstock.open(storage=MemoryStorage()) as broker:
+        broker.publish_many("t", values[:10])
+        broker.publish_many("t", values[10:])
+        assert sent(broker, 0, 20, bytes_max=500) == [(0, True, values[:10]), (10, False, values[10:])]
+        assert sent(broker, 0, 20, bytes_max=100) == [(0, False, values[:10]), (10, False, values[10:])]
+
+
+def test_a_damaged_block_is_found_when_it_is_sent_too() -> None:
+    storage = MemoryStorage()
+    with penstock.open(storage=storage) as broker:
+        broker.publish_many("t", [b"first"] * 10)
+        broker.publish_many("t", [b"second"] * 10)
+        log = broker.shard.topic("t").partitions[0].messages
+        broker.shard.journal.files[log.block(0).sequence].handle.write(log.block(0).position + 5, [b"damage"])
+        unreadable = Unreadable()
+        rows = list(Contents(broker.shard.core).rows_to_send(log, from_range(0, 20), 1 << 20, unreadable))
+        assert [list(part.offsets) for part in rows] == [list(range(10, 20))]
+        assert [list(lost) for lost, _ in unreadable] == [list(range(10))]
+
+
+def test_a_rescheduled_message_is_sent_with_its_new_time(clock: VirtualClock) -> None:
+    with penstock.open(storage=MemoryStorage(), clock=clock) as broker:
+        identity = broker.publish("t", "later", delay=10)
+        due_us = clock.wall_us() + 60_000_000
+        broker.reschedule_delayed(identity, delay=60)
+        log = broker.shard.topic("t").partitions[0].messages
+        (rows,) = Contents(broker.shard.core).rows_to_send(log, from_range(0, 1), 1 << 20, [])
+        assert not rows.batch.values
+        assert rows.batch.deliver_at is not None
+        assert list(rows.batch.deliver_at) == [due_us]

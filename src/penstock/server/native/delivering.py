@@ -341,14 +341,15 @@ class Deliverer:
         rest: list[Pick] = []
         for pick in picks:
             lease = pick.lease
-            for offsets, timestamps_us, batch in self.consuming.rows(delivery, lease, pick.offsets):
-                count = max(fitting(batch, left), 0 if packed.rows else 1)
+            for found in self.consuming.rows_to_send(delivery, lease, pick.offsets, left):
+                offsets, timestamps_us, batch = found
+                count = max(fitting(found, left), 0 if packed.rows else 1)
                 if count < len(offsets):
                     rest.append(Pick(lease, pick.lane, Offsets(offsets[count:])))
                     left = 0
                     if not count:
                         continue
-                    batch, offsets = batch.slice(0, count), offsets[:count]  # noqa: PLW2901 - the rest goes back
+                    batch, offsets = batch.slice(0, count), offsets[:count]
                 rows = rows_of(delivery.topic.name, lease.partition, offsets, timestamps_us[:count], batch)
                 rows.lease, rows.visibility_s = lease.id, lease.visibility_s
                 if lease.again:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
 from penstock.log.partition_log import Log
-from penstock.model.batch import Batch
 from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
 from penstock.protocol.consuming import rows_of
 from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
 from penstock.segments.window import Window
-from penstock.shard.reading.log_reader import LogReader, as_rescheduled
+from penstock.shard.reading.log_reader import SENT_ROW_BYTES, LogReader, as_rescheduled
 from penstock.views.searching import FoundLog, find_log
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 _PAGE_BYTES = 4 << 20
 _PAGE_ROWS = 20_000
-_ROW_BYTES = 32  # what a message takes beside its content
 _EVENT_BYTES = 64
 _OFFSET_BYTES = 9
 
@@ -81,7 +79,7 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
             page.rows.append(rows_of(log.topic.name, log.partition, some.offsets, some.timestamps_us, some.batch))
             page.count += len(some.offsets)
             left_rows -= len(some.offsets)
-            left_bytes -= len(page.rows[-1].payload) + _ROW_BYTES * len(some.offsets)
+            left_bytes -= len(page.rows[-1].payload) + SENT_ROW_BYTES * len(some.offsets)
         if len(some.offsets) < len(columns.offsets) or left_rows <= 0 or left_bytes <= 0:
             page.next_offset = some.offsets[-1] + 1 if some.offsets else columns.offsets[0]
             break
@@ -90,7 +88,7 @@ def _rows(reader: LogReader, log: Log, window: Window, limit: int | None, withdr
 
 def _first(columns: Columns, rows_max: int, bytes_max: int) -> Columns:
     """As many as fit, and at least one if any is wanted."""
-    count = min(rows_max, max(1, fitting(columns.batch, bytes_max)))
+    count = min(rows_max, max(1, fitting(columns, bytes_max)))
     if count >= len(columns.offsets):
         return columns
     return Columns(columns.offsets[:count], columns.timestamps_us[:count], columns.batch.slice(0, count))
@@ -151,16 +149,19 @@ def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, rows)
 
 
-def fitting(batch: Batch, room_bytes: int) -> int:
-    """How many of the first messages of a batch fit into so many bytes."""
+def fitting(rows: Columns, room_bytes: int) -> int:
+    """How many of the first messages fit into so many bytes."""
+    batch = rows.batch
+    if batch.payload is not None and len(batch.payload) + SENT_ROW_BYTES * len(rows.offsets) <= room_bytes:
+        return len(rows.offsets)
     sizes = list(map(len, batch.values))
     if batch.keys is not None:
         sizes = [size + len(key or b"") for size, key in zip(sizes, batch.keys, strict=True)]
     if batch.headers is not None:
         sizes = [size + _headers_bytes(headers) for size, headers in zip(sizes, batch.headers, strict=True)]
-    if sum(sizes) + _ROW_BYTES * len(sizes) <= room_bytes:
+    if sum(sizes) + SENT_ROW_BYTES * len(sizes) <= room_bytes:
         return len(sizes)
-    return sum(1 for count, total in enumerate(accumulate(sizes), 1) if total + _ROW_BYTES * count <= room_bytes)
+    return sum(1 for count, total in enumerate(accumulate(sizes), 1) if total + SENT_ROW_BYTES * count <= room_bytes)
 
 
 def _headers_bytes(headers: dict[str, str] | None) -> int:

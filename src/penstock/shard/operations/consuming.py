@@ -27,6 +27,7 @@ from penstock.shard.operations.leased_messages import Leased, LeasedMessage, hol
 from penstock.shard.reading.contents import Unreadable
 
 if TYPE_CHECKING:
+    from penstock.log.partition_log import Log
     from penstock.shard.shard import Shard
 
 Act = Callable[[Group, Lease, Offsets, Outcome], None]
@@ -164,13 +165,23 @@ class Consuming(Generic[Message]):
     def rows(self, delivery: TopicDispatcher, lease: Lease, wanted: Offsets) -> list[Rows]:
         """The content at these offsets as columns; what cannot be read fails."""
         unreadable: Unreadable = []
-        log = delivery.topic.partitions[lease.partition].messages
-        found = list(self._dispatcher.contents.rows(log, wanted, unreadable))
-        for lost, error in unreadable:
-            self._fail_unreadable(delivery, lease, lost, f"it cannot be read: {error}")
+        found = list(self._dispatcher.contents.rows(_log_of(delivery, lease), wanted, unreadable))
+        self._fail_unreadable(delivery, lease, unreadable)
         return found
 
-    def _fail_unreadable(self, delivery: TopicDispatcher, lease: Lease, offsets: Offsets, reason: str) -> None:
+    def rows_to_send(self, delivery: TopicDispatcher, lease: Lease, wanted: Offsets, bytes_max: int) -> list[Rows]:
+        """The same for whoever sends them on: of what is encoded already, up to so many bytes, there are no values."""
+        unreadable: Unreadable = []
+        log = _log_of(delivery, lease)
+        found = list(self._dispatcher.contents.rows_to_send(log, wanted, bytes_max, unreadable))
+        self._fail_unreadable(delivery, lease, unreadable)
+        return found
+
+    def _fail_unreadable(self, delivery: TopicDispatcher, lease: Lease, unreadable: Unreadable) -> None:
+        for lost, error in unreadable:
+            self._fail_lost(delivery, lease, lost, f"it cannot be read: {error}")
+
+    def _fail_lost(self, delivery: TopicDispatcher, lease: Lease, offsets: Offsets, reason: str) -> None:
         now = self._dispatcher.now()
         self.finish_leases(
             delivery,
@@ -361,6 +372,10 @@ class Consuming(Generic[Message]):
                     if self._dispatcher.in_use.is_current(delivery):
                         delivery.leave(member, self._dispatcher.now())
             return self._shard.journal.latest_commit()
+
+
+def _log_of(delivery: TopicDispatcher, lease: Lease) -> Log:
+    return delivery.topic.partitions[lease.partition].messages
 
 
 def _check_reason(reason: object) -> str:

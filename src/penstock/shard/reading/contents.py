@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
+from typing import ParamSpec, TypeVar
 
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.log.partition_log import Log
@@ -18,11 +19,13 @@ from penstock.model.batch import select
 from penstock.model.errors import CorruptData
 from penstock.segments.window import Rows, Window
 from penstock.shard.core import Core
-from penstock.shard.reading.log_reader import LogReader, as_rescheduled
+from penstock.shard.reading.log_reader import SENT_ROW_BYTES, LogReader, as_rescheduled
 
 _CACHE_BYTES = 64 << 20
 _LOADS_AT_ONCE = 16
 _CHUNK_BYTES, _ROW_BYTES = 1024, 64  # overhead of Python objects
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 Unreadable = list[tuple[Offsets, CorruptData]]
 """Offsets that could not be read, in order, with the error."""
 
@@ -92,6 +95,24 @@ class Contents:
             if wanted:
                 yield as_rescheduled(log, chunk.pick(wanted))
 
+    def rows_to_send(self, log: Log, offsets: Offsets, bytes_max: int, unreadable: Unreadable) -> Iterator[Rows]:
+        """As `rows`, for whoever sends them on: whole blocks come encoded as they were written, without values.
+
+        They are not kept: reading one again costs less than encoding what is in the cache.
+        """
+        left = offsets
+        while left and left.min() >= log.settled_end and self._cached(log, left.min()) is None:
+            try:
+                block = self._timed(LogReader(self._core, log, include_deleted=True).block_to_send, left, bytes_max)
+            except CorruptData:  # it is found again below
+                break
+            if block is None:
+                break
+            yield as_rescheduled(log, block)
+            bytes_max -= len(block.batch.encode_payload()) + SENT_ROW_BYTES * len(block.offsets)
+            left = left - from_range(0, block.offsets[-1] + 1)
+        yield from self.rows(log, left, unreadable)
+
     def has(self, log: Log, offsets: Offsets) -> bool:
         """Whether all of these are in one cached chunk."""
         chunk = self._cached(log, offsets.min())
@@ -112,19 +133,27 @@ class Contents:
 
     def _load(self, log: Log, start: int, end: int) -> Chunk | None:
         """Decode the block or row group that holds the first of these offsets that exists."""
-        now_s = self._core.clock.monotonic_s
-        started_s = now_s()
-        found = LogReader(self._core, log, include_deleted=True).chunk(Window(start, end))
+        found = self._timed(LogReader(self._core, log, include_deleted=True).chunk, Window(start, end))
         if found is None:
             return None
-        with self._lock:
-            self._core.meters.content_read_s.observe(now_s() - started_s)
         content, size_bytes = found
         first, end = content.offsets[0], content.offsets[-1] + 1
         whole = end - first == len(content.offsets)
         chunk = Chunk(log, content, from_range(first, end) if whole else Offsets(content.offsets), size_bytes)
         self._keep(chunk)
         return chunk
+
+    def _timed(
+        self, read: Callable[_Given, _Found | None], *args: _Given.args, **kwargs: _Given.kwargs
+    ) -> _Found | None:
+        """What a reader found, with the time that it took counted."""
+        now_s = self._core.clock.monotonic_s
+        started_s = now_s()
+        found = read(*args, **kwargs)
+        if found is not None:
+            with self._lock:
+                self._core.meters.content_read_s.observe(now_s() - started_s)
+        return found
 
     def _damaged(self, log: Log, left: Offsets) -> tuple[int, int]:
         """The damaged range that holds the first of these offsets: start and end."""

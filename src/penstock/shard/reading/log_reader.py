@@ -18,7 +18,7 @@ from penstock.delivery.offsets import Offsets
 from penstock.journal.files import JournalFile, JournalFiles
 from penstock.log.partition_log import BlockRef, Log
 from penstock.log.topics import Catalog
-from penstock.model.batch import DELIVER_AT, decode_batch, decode_tags
+from penstock.model.batch import DELIVER_AT, batch_to_send, decode_batch, decode_tags
 from penstock.model.errors import CorruptData
 from penstock.model.events import Event, decode_events
 from penstock.model.message import StoredMessage
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _BLOCKS_AT_ONCE = 1000
 _NUMBERS_BYTES = 64  # what an offset and a timestamp take as Python objects
+SENT_ROW_BYTES = 32
+"""What a message that is sent takes beside its content."""
 Span = tuple[int, int]
 
 
@@ -166,6 +168,20 @@ class LogReader:
             for table in self.tables(place.segment, Window(window.start)):
                 return messages_from_arrow(table), table.nbytes + _NUMBERS_BYTES * len(table)
         return None
+
+    def block_to_send(self, wanted: Offsets, bytes_max: int) -> Rows | None:
+        """The block of the journal that begins these offsets, not decoded; None unless it fits and all is wanted."""
+        first = wanted.min()
+        place = self._next_place(Window(first))
+        if not isinstance(place, _InJournal):
+            return None
+        block = place.block
+        is_wanted = block.base == first and wanted.range_cardinality(first, block.end) == block.count
+        if not is_wanted or block.length + SENT_ROW_BYTES * block.count > bytes_max:
+            self._unpin(place)
+            return None
+        batch = batch_to_send(self._body(place), block.count)
+        return Rows(range(first, block.end), [block.timestamp_us] * block.count, batch)
 
     def events_about(self, offset: int) -> Iterator[Event]:
         """The events about the message at this offset, in order; parts that cannot hold one are not read."""
