@@ -20,7 +20,7 @@ _LENT_S = 0.0002  # until another look whether a thread that has the socket has 
 _FRAME_BYTES_MAX = 1 << 30  # a server's replies have limits of their own
 
 Path = str | os.PathLike[str]
-OnFrame = Callable[[int, int, memoryview], None]
+OnFrame = Callable[[int, int, memoryview | bytes], None]
 
 
 class Connection(asyncio.BufferedProtocol):

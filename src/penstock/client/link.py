@@ -41,7 +41,7 @@ DIRECT = CORRELATION_MAX
 """The correlation of requests that are sent past the link (`direct.py`)."""
 
 OnReply = Callable[[bytes | None, PenstockError | None], None]
-OnPush = Callable[[memoryview], None]
+OnPush = Callable[[memoryview | bytes], None]
 
 
 class Request:
@@ -193,7 +193,7 @@ class Link:
         self._last_correlation = correlation
         return correlation
 
-    def _received(self, command: int, correlation: int, body: memoryview) -> None:
+    def _received(self, command: int, correlation: int, body: memoryview | bytes) -> None:
         if command == Command.DELIVER:
             on_push = self.on_push.get(correlation)
             if on_push is not None:
@@ -220,7 +220,7 @@ class Link:
         """Open a connection, wait until the server accepts it, and send the requests that are to be repeated."""
         greeted: asyncio.Future[Welcome] = self.loop.create_future()
 
-        def on_frame(command: int, correlation: int, body: memoryview) -> None:
+        def on_frame(command: int, correlation: int, body: memoryview | bytes) -> None:
             if greeted.done():
                 self._received(command, correlation, body)
             elif command == ERROR:

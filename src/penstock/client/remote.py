@@ -303,7 +303,7 @@ class RemoteConsumer(Generic[Message]):
         if self.resume in self._link.on_connected:
             self._link.on_connected.remove(self.resume)
 
-    def _pushed(self, body: memoryview) -> None:
+    def _pushed(self, body: memoryview | bytes) -> None:
         delivery: Delivery = decode_delivery(body)
         if delivery.error is not None:
             self._broken = error_of(delivery.error)

@@ -23,9 +23,10 @@ HEADER_BYTES = HEADER.size
 CORRELATION_MAX = 0xFFFF_FFFF
 _FIRST_BYTES = 16 << 10
 _KEPT_BYTES = 1 << 20
+_COPIED_BYTES = 64 << 10  # so many bytes are copied: slices of `bytes` are cheaper than views
 _pack, _unpack_from = HEADER.pack, HEADER.unpack_from
 
-Frame = tuple[int, int, memoryview]
+Frame = tuple[int, int, memoryview | bytes]
 """Command, correlation, body; the body is valid until more bytes are received."""
 
 
@@ -89,11 +90,7 @@ class FrameReader:
         self._view = memoryview(bytearray(_FIRST_BYTES))
         self._start = self._end = 0
         self._needed = HEADER_BYTES  # bytes of the frame that begins at `_start`, as far as known
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """How many bytes are held of a frame that is not complete."""
-        return self._end - self._start
+        self.unfinished_bytes = 0  # that are held of a frame which is not complete
 
     def lift_limit(self) -> None:
         """Read frames of any allowed size from now on; `received(0)` returns those that have arrived already."""
@@ -104,7 +101,8 @@ class FrameReader:
         """Where the next bytes go; never empty."""
         if self._start == self._end:
             self._start = self._end = 0
-        elif self._start and max(self._start + self._needed, self._end + 1) > len(self._view):
+            return self._view
+        if self._start and max(self._start + self._needed, self._end + 1) > len(self._view):
             held = self._end - self._start
             self._view[:held] = self._view[self._start : self._end]
             self._start, self._end = 0, held
@@ -116,36 +114,41 @@ class FrameReader:
 
     def received(self, count: int) -> list[Frame]:
         """This many bytes were read into the room; returns the frames that are complete now."""
-        filled = self._end + count == len(self._view)
-        self._end += count
-        view, end, place = self._view, self._end, self._start
+        view, start = self._view, self._start
+        end = self._end = self._end + count
+        size = end - start
+        data = bytes(view[start:end]) if size <= _COPIED_BYTES else view[start:end]
         frames: list[Frame] = []
-        while end - place >= HEADER_BYTES:
-            version, command, correlation, length = _unpack_from(view, place)
+        place, body, needed = 0, HEADER_BYTES, HEADER_BYTES
+        while body <= size:
+            version, command, correlation, length = _unpack_from(data, place)
             if version != VERSION or length > self._max:
-                frames.append((BROKEN, correlation, view[place : place + HEADER_BYTES]))
+                frames.append((BROKEN, correlation, data[place:body]))
                 break
-            following = place + HEADER_BYTES + length
-            if following > end:
-                self._needed = HEADER_BYTES + length
+            following = body + length
+            if following > size:
+                needed += length
                 break
-            frames.append((command, correlation, view[place + HEADER_BYTES : following]))
-            place = following
+            frames.append((command, correlation, data[body:following]))
+            place, body = following, following + HEADER_BYTES
             if self._is_limited:
-                self._needed = HEADER_BYTES
                 break
-        else:
-            self._needed = HEADER_BYTES
-        self._start, held = place, end - place
-        if filled and len(view) < _KEPT_BYTES:  # more bytes are waiting
-            self._view = memoryview(bytearray(2 * len(view)))
-            self._view[:held] = view[place:end]
-            self._start, self._end = 0, held
-        elif len(view) > max(_KEPT_BYTES, 4 * held):  # it had grown for a large frame
-            self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * held)))
-            self._view[:held] = view[place:end]
-            self._start, self._end = 0, held
+        self._start, self._needed, self.unfinished_bytes = start + place, needed, size - place
+        if end == len(view) or len(view) > _KEPT_BYTES:
+            self._resize(data[place:])
         return frames
+
+    def _resize(self, held: bytes | memoryview) -> None:
+        """Make room for what is waiting to be read, or let go of what was there for a large frame."""
+        size = len(self._view)
+        if self._end == size < _KEPT_BYTES:
+            self._view = memoryview(bytearray(2 * size))
+        elif size > max(_KEPT_BYTES, 4 * len(held)):
+            self._view = memoryview(bytearray(max(_KEPT_BYTES, 2 * len(held))))
+        else:
+            return
+        self._view[: len(held)] = held
+        self._start, self._end = 0, len(held)
 
     def problem(self, header: memoryview | bytes) -> ProtocolError:
         """What is wrong with a BROKEN frame; nothing after it can be read."""
