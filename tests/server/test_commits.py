@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 import penstock
+from penstock.log.records import SingleMessages
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
 from penstock.server.commits import Commits
 from penstock.testing import FaultyStorage, MemoryStorage
+from penstock.testing.memory import MemoryFile
 from tests.server.harness import run, soon
 
 
@@ -147,6 +150,49 @@ def test_every_commit_is_told_once_however_turns_threads_and_commits_soon_meet(
         assert offsets == list(range(len(offsets)))
         assert len(publisher.commits) == 0
         assert not publisher.errors
+
+    run(main())
+
+
+def _syncing_for(seconds: float) -> Callable[[MemoryFile], None]:
+    return lambda _: time.sleep(seconds)
+
+
+def test_a_slow_disk_leaves_the_next_commits_to_the_thread(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryFile, "sync", _syncing_for(0.05))
+
+    async def main() -> None:
+        publisher = Publisher(broker)
+        publisher.publish()
+        publisher.commits.commit_soon()
+        assert len(publisher.told) == 1, "the first one is committed here"
+        publisher.publish()
+        publisher.commits.commit_soon()
+        assert len(publisher.told) == 1, "the loop does not wait for the disk"
+        await soon(lambda: len(publisher.told) == 2)
+
+    run(main())
+
+
+def test_a_commit_that_computes_for_long_is_no_slow_disk(
+    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = SingleMessages.encode
+
+    def encode_slowly(record: SingleMessages) -> list[bytes]:
+        time.sleep(0.05)
+        return encode(record)
+
+    monkeypatch.setattr(SingleMessages, "encode", encode_slowly)
+
+    async def main() -> None:
+        publisher = Publisher(broker)
+        for number in range(1, 4):
+            publisher.publish()
+            publisher.commits.commit_soon()
+            assert len(publisher.told) == number, "no thread would do it any quicker"
 
     run(main())
 

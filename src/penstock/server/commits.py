@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter
 from typing import Protocol
 
 from penstock.journal import Commit
@@ -37,7 +36,8 @@ class Commits:
 
     What was read from all connections in one turn of the loop is committed together, with what comes in the next few
     turns. While the disk is quick that is done right here, which spares two thread switches a commit; when it was
-    slow, the broker's commit thread does most of them, and the loop goes on meanwhile.
+    slow, the broker's commit thread does most of them, and the loop goes on meanwhile. Only syncs count for that: what a
+    large commit computes would keep the loop waiting in a thread, too.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shard: Shard) -> None:
@@ -45,10 +45,11 @@ class Commits:
         self.send_first: Callable[[], bool] = lambda: False
         """Sends what is ready to go out and need not wait for the disk; whether there was anything."""
         self._flush, self._flush_soon = shard.flush, shard.flush_soon
+        self._syncs_s = shard.meters.fsync_s
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._came = 0  # since the last look
-        self._average_s = 0.0  # how long commits took lately
+        self._average_s = 0.0  # how long the syncs of a commit took lately
         self._left_to_thread = 0  # how many of the next commits the thread does
 
     def __len__(self) -> int:
@@ -98,7 +99,9 @@ class Commits:
 
     def _wait_for_company(self, turns: int) -> None:
         """Wait a few turns of the loop for requests that can share the commit, as long as more of them arrive."""
-        if self._came and turns:
+        if not self._scheduled:  # it was committed meanwhile
+            self._came = 0
+        elif self._came and turns:
             self._came = 0
             self._loop.call_soon(self._wait_for_company, turns - 1)
         else:
@@ -116,9 +119,9 @@ class Commits:
         if not self._scheduled:
             return
         self._scheduled = False
-        started_s = perf_counter()
+        before_s = self._syncs_s.sum
         self._flush()
-        self._average_s += _WEIGHT * (perf_counter() - started_s - self._average_s)
+        self._average_s += _WEIGHT * (self._syncs_s.sum - before_s - self._average_s)
         if self._average_s > _SLOW_S:
             self._left_to_thread = _SLOW_COMMITS
         for commit in list(self._waiting):
