@@ -1,11 +1,12 @@
 """Where the messages and the events of a partition lie: in segments, and in blocks of the journal.
 
-An idle log costs a few hundred bytes and no file descriptor: where its unsettled blocks lie is a packed array, and
-its segments are known by a few numbers each.
+An idle log costs a few hundred bytes and no file descriptor: where its unsettled blocks lie is packed (38 bytes each),
+and its segments are known by a few numbers each.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -21,8 +22,10 @@ from penstock.model.stored import Place, SegmentInfo
 if TYPE_CHECKING:
     from penstock.log.topics import Topic
 
-_STRIDE = 5
-_U32 = 0xFFFFFFFF
+_LINE = struct.Struct("<QIIIIIQBB")  # a block, packed: the first fields of a `BlockRef`
+_LINE_BYTES = _LINE.size
+_pack_line = _LINE.pack
+_BASE = struct.Struct("<Q")
 _NEVER = 2**63 - 1
 _end = attrgetter("end")
 
@@ -62,6 +65,7 @@ class Log:
     __slots__ = (
         "_blocks",
         "_gaps",
+        "_held_end",
         "_spans",
         "committed_end",
         "going",
@@ -84,14 +88,13 @@ class Log:
         self.segments: list[SegmentInfo] = []
         self.going: tuple[int, ...] = ()  # where segments begin that retention is letting go
         self.live_bytes = 0
-        self._blocks: array[int] | None = (
-            None  # a block: base, priority|flags|count, sequence|position, length|crc, time
-        )
+        self._blocks: bytearray | None = None  # a line each
         self._spans: array[int] | None = None  # a block of events: low, high
+        self._held_end = -1  # behind the last block, if there is one
         self._gaps = False  # whether offsets between its blocks may be missing: a repair leaves such gaps
 
     def __len__(self) -> int:
-        return len(self._blocks) // _STRIDE if self._blocks else 0
+        return len(self._blocks) // _LINE_BYTES if self._blocks else 0
 
     def block(self, index: int) -> BlockRef:
         """The block at a place of the index."""
@@ -114,7 +117,7 @@ class Log:
         blocks = self._blocks
         if not blocks:
             return 0
-        index = bisect_right(range(len(self)), offset, key=lambda i: blocks[i * _STRIDE])
+        index = bisect_right(range(len(self)), offset, key=lambda i: _base_at(blocks, i))
         return index - 1 if index and self.block(index - 1).end > offset else index
 
     def stretches(self, offset: int) -> Iterator[tuple[int, int]]:
@@ -134,38 +137,37 @@ class Log:
         """Take a committed block in; one that is settled is not needed, and one that is known has moved."""
         if base < self.settled_end:
             return
-        if self._blocks is None:
-            self._blocks = array("Q")
-            self._spans = array("Q") if self.table == "events" else None
-        blocks, spans = self._blocks, self._spans
         sequence, position, length, crc = place
         flags, priority, low, high = content
-        line = (
-            base,
-            priority << 40 | flags << 32 | count,
-            sequence << 32 | position,
-            length << 32 | crc,
-            timestamp_us,
-        )
+        line = _pack_line(base, count, sequence, position, length, crc, timestamp_us, flags, priority)
         self.live_bytes += length
         usage.took(sequence, self, length, timestamp_us)
-        end = blocks[-_STRIDE] + (blocks[1 - _STRIDE] & _U32) if blocks else base
-        if base >= end:
-            self._gaps = self._gaps or base > end
-            blocks.extend(line)
+        end, blocks, spans = base + count, self._blocks, self._spans
+        if blocks is None:
+            self._blocks = bytearray(line)
+            self._spans = array("Q", (low, high)) if self.table == "events" else None
+        elif base >= self._held_end:
+            if base > self._held_end:
+                self._gaps = True
+            blocks += line
             if spans is not None:
                 spans.extend((low, high))
         else:
+            end = self._held_end
             index = self.find(base)
-            known = blocks[index * _STRIDE] == base
+            known = _base_at(blocks, index) == base
             if known:
-                usage.gave(blocks[index * _STRIDE + 2] >> 32, length)
+                usage.gave(self.block(index).sequence, length)
                 self.live_bytes -= length
             self._gaps = self._gaps or not known
-            blocks[index * _STRIDE : (index + known) * _STRIDE] = array("Q", line)
+            blocks[index * _LINE_BYTES : (index + known) * _LINE_BYTES] = line
             if spans is not None:
                 spans[index * 2 : (index + known) * 2] = array("Q", (low, high))
-        self.skip(base + count)
+        self._held_end = end
+        if end > self.committed_end:
+            self.committed_end = end
+            if end > self.next_offset:
+                self.next_offset = end
 
     def skip(self, end: int) -> None:
         """Never give the offsets before `end`, although nothing is known of them any more."""
@@ -176,13 +178,12 @@ class Log:
         """Forget the first blocks: they are settled."""
         if self._blocks is not None:
             gone: Counter[int] = Counter()
-            dropped = self._blocks[: count * _STRIDE]
-            for place, content in zip(dropped[2::_STRIDE], dropped[3::_STRIDE], strict=True):
-                gone[place >> 32] += content >> 32
+            for _, _, sequence, _, length, *_ in _LINE.iter_unpack(self._blocks[: count * _LINE_BYTES]):
+                gone[sequence] += length
             for sequence, size_bytes in gone.items():
                 self.live_bytes -= size_bytes
                 usage.gave(sequence, size_bytes)
-            del self._blocks[: count * _STRIDE]
+            del self._blocks[: count * _LINE_BYTES]
             if self._spans is not None:
                 del self._spans[: count * 2]
             if not self._blocks:
@@ -196,22 +197,14 @@ class Log:
         self.settled_end = _NEVER
 
 
-def _block_at(blocks: array[int], spans: array[int] | None, index: int) -> BlockRef:
-    base, nature, place, content, timestamp_us = blocks[index * _STRIDE : (index + 1) * _STRIDE]
-    low, high = (0, 0) if spans is None else spans[index * 2 : index * 2 + 2]
-    return BlockRef(
-        base,
-        nature & _U32,
-        place >> 32,
-        place & _U32,
-        content >> 32,
-        content & _U32,
-        timestamp_us,
-        nature >> 32 & 0xFF,
-        nature >> 40,
-        low,
-        high,
-    )
+def _block_at(blocks: bytearray, spans: array[int] | None, index: int) -> BlockRef:
+    line = _LINE.unpack_from(blocks, index * _LINE_BYTES)
+    return BlockRef._make((*line, 0, 0) if spans is None else (*line, *spans[index * 2 : index * 2 + 2]))
+
+
+def _base_at(blocks: bytearray, index: int) -> int:
+    base: int = _BASE.unpack_from(blocks, index * _LINE_BYTES)[0]
+    return base
 
 
 def first_offset(log: Log) -> int:
