@@ -161,8 +161,9 @@ class Meters(CommitObserver):
         self.published_bytes = 0
         self.traffic = Traffic(clock.monotonic_s)
         self.totals = [0] * len(COUNTED)
-        self._commit_messages = 0  # of the group that is being taken in
-        self._commit_us = 0
+        self._commit_messages = self._commit_bytes = 0  # of the group that is being taken in
+        self._taken_us = 0  # when the last publishes of it were taken in
+        self._waiting = 0  # how many publishes that are
         self.commits = 0
         self.refused_commits = 0
         self.written_bytes = 0
@@ -203,30 +204,40 @@ class Meters(CommitObserver):
             self.written_bytes += size_bytes
             self.commit_bytes.observe(size_bytes)
             self.commit_messages.observe(self._commit_messages)
+            if self._commit_messages:
+                self._observe_waits()
+                self.published += self._commit_messages
+                self.published_bytes += self._commit_bytes
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("a commit was not counted")
-        self._commit_messages = 0
+        self._commit_messages = self._commit_bytes = 0
 
     def count_published(self, effect: Published) -> None:
         """Count committed messages."""
         try:
-            topic, _, record, size_bytes = effect
-            if not self._commit_messages:
-                self._commit_us = self._wall_us()
-                self.traffic.look_at_clock()
+            topic, record, size_bytes = effect.topic, effect.record, effect.size_bytes
             count = record.count
+            if not self._commit_messages:
+                self.traffic.look_at_clock()
+            if record.timestamp_us != self._taken_us:
+                self._observe_waits()
+                self._taken_us = record.timestamp_us
+            self._waiting += count if type(record) is SingleMessages else 1
             self._commit_messages += count
+            self._commit_bytes += size_bytes
             meter = self._of_topics.get(topic.id) or self.meter_of(topic)
             meter.published += count
             meter.published_bytes += size_bytes
             self.traffic.add(topic.name, count)
-            waited_s = (self._commit_us - record.timestamp_us) / 1_000_000
-            publishes = count if type(record) is SingleMessages else 1
-            self.publish_s.observe(waited_s if waited_s > 0 else 0.0, publishes)
-            self.published += count
-            self.published_bytes += size_bytes
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("a commit was not counted")
+
+    def _observe_waits(self) -> None:
+        """Count how long publishes took that were taken in at one time: most of those of a commit."""
+        if self._waiting:
+            waited_s = max(0, self._wall_us() - self._taken_us) / 1_000_000
+            self.publish_s.observe(waited_s, self._waiting)
+            self._waiting = 0
 
     def refused(self, error: PenstockError) -> None:
         self.refused_commits += 1
