@@ -468,7 +468,7 @@ def test_large_messages_are_buried_and_copied_in_several_commits(
     real, sizes = broker.shard.journal._write, []
 
     def write(group: Any, encoded: Any) -> Any:
-        sizes.append(sum(len(part) for parts in encoded for part in parts))
+        sizes.append(encoded.size_bytes)
         return real(group, encoded)
 
     broker.publish_many("t", [bytes([n]) * 4000 for n in range(20)])

@@ -17,7 +17,6 @@ from penstock.model.batch import DELIVER_AT, EXPIRES, PRIORITIES, TAGS
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.events import Event, EventKind, span_of
 from penstock.model.message import Message
-from penstock.model.stored import Place
 from penstock.segments import writer
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
@@ -109,7 +108,7 @@ def happened(shard: Shard, events: list[Event]) -> None:
 
 
 def add(log: Log, usage: Usage, block: BlockRef) -> None:
-    place = Place(block.sequence, block.position, block.length, block.crc)
+    place = (block.sequence, block.position, block.length, block.crc)
     content = (block.flags, block.priority, block.low, block.high)
     log.add(usage, block.base, block.count, place, block.timestamp_us, content)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Generic, Protocol, TypeVar
 
@@ -41,8 +41,8 @@ B_contra = TypeVar("B_contra", bound=Block, contravariant=True)
 class BlockOwner(Protocol[B_contra]):
     """The owner of the blocks, which is told their outcome; always with the state lock held."""
 
-    def committed(self, block: B_contra, place: Place) -> None:
-        """The block was committed, and its body is at this place; called in order."""
+    def committed(self, placed: Iterable[tuple[B_contra, Place]]) -> None:
+        """The blocks of a group were committed, and their bodies are at these places; in order."""
 
     def refused(self, block: B_contra) -> None:
         """Nothing of the block was written: undo what was done for it; called newest first."""

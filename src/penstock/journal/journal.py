@@ -14,18 +14,60 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic
 
-from penstock.journal.commit import B, BlockOwner, Commit, CommitObserver, Gathering, Lock
+from google_crc32c import value as crc32c
+
+from penstock.journal.commit import B, Block, BlockOwner, Commit, CommitObserver, Gathering, Lock
 from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
-from penstock.journal.layout import FILE_HEADER_BYTES, BlockEntry, body_crc, encode_group
+from penstock.journal.layout import FILE_HEADER_BYTES, body_crc, encode_entry, encode_head
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
 from penstock.model.stored import Place
 from penstock.model.units import format_size
 from penstock.storage import Storage
 from penstock.storage.refusals import refusal_of
+
+
+class _Encoded:
+    """The blocks of a group as bytes: their lines in its directory, and their bodies."""
+
+    __slots__ = ("_crcs", "_lengths", "buffers", "lines", "size_bytes")
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self.buffers: list[bytes] = []
+        self.lines: list[bytes] = []
+        self._lengths: list[int] = []
+        self._crcs: list[int] = []
+        for block in blocks:
+            body = block.encode()
+            if len(body) == 1:
+                length, crc = len(body[0]), crc32c(body[0])
+            else:
+                length, crc = sum(map(len, body)), body_crc(body)
+            self.buffers += body
+            self._lengths.append(length)
+            self._crcs.append(crc)
+            self.lines.append(
+                encode_entry(
+                    block.kind,
+                    block.flags,
+                    block.partition,
+                    block.topic,
+                    block.base,
+                    block.timestamp_us,
+                    block.count,
+                    length,
+                    crc,
+                )
+            )
+        self.size_bytes = sum(self._lengths)
+
+    def places(self, sequence: int, end: int) -> Iterator[Place]:
+        """Where the bodies are, if the last one ends there in this file."""
+        positions = itertools.accumulate(self._lengths, initial=end - self.size_bytes)
+        return zip(itertools.repeat(sequence), positions, self._lengths, self._crcs, strict=False)
 
 
 class Journal(JournalFiles, Generic[B]):
@@ -197,7 +239,7 @@ class Journal(JournalFiles, Generic[B]):
             self.gathering = Gathering(self._lock)
             self._writing = group
         try:
-            encoded = [block.encode() for block in group.blocks]
+            encoded = _Encoded(group.blocks)
         except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group fails
             self._fail(group, InvalidArgument(f"it cannot be encoded: {error}"))
             return
@@ -205,9 +247,9 @@ class Journal(JournalFiles, Generic[B]):
             self._fail(group, InvalidArgument("the process was interrupted before it was written"))
             raise
         try:
-            file, entries, end = self._write(group, encoded)
+            file, end = self._write(group, encoded)
             with self._lock:
-                self._place(group, file, entries, end)
+                self._place(group, encoded, file, end)
         except (DiskFull, Overloaded) as error:
             self._fail(group, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
@@ -218,13 +260,13 @@ class Journal(JournalFiles, Generic[B]):
         else:
             group.commit.finish(None, synced=file.synced_end == file.end)
 
-    def _place(self, group: Gathering[B], file: JournalFile, entries: list[BlockEntry], end: int) -> None:
+    def _place(self, group: Gathering[B], encoded: _Encoded, file: JournalFile, end: int) -> None:
         """Tell the owner where the blocks are, and move the end of the file, with no checkpoint in between."""
-        position = end - sum(entry.length for entry in entries)
-        for block, entry in zip(group.blocks, entries, strict=True):
-            group.placed += 1
-            self._owner.committed(block, Place(file.sequence, position, entry.length, entry.crc))
-            position += entry.length
+        placed = zip(group.blocks, encoded.places(file.sequence, end), strict=True)
+        try:
+            self._owner.committed(placed)
+        finally:
+            group.placed = len(group.blocks) - sum(1 for _ in placed)
         written_bytes, file.end = end - file.end, end
         if self._config.sync == "always":
             file.synced_end = end
@@ -233,28 +275,14 @@ class Journal(JournalFiles, Generic[B]):
         self.observer.committed(written_bytes)
         self.on_committed()
 
-    def _write(self, group: Gathering[B], encoded: list[list[bytes]]) -> tuple[JournalFile, list[BlockEntry], int]:
+    def _write(self, group: Gathering[B], encoded: _Encoded) -> tuple[JournalFile, int]:
         if self.frozen is not None:
             raise StorageFailed(*self.frozen.args)
-        entries = [
-            BlockEntry(
-                block.kind,
-                block.flags,
-                block.partition,
-                block.topic,
-                block.base,
-                block.timestamp_us,
-                block.count,
-                sum(map(len, buffers)),
-                body_crc(buffers),
-            )
-            for block, buffers in zip(group.blocks, encoded, strict=True)
-        ]
         self._seal_if_full(group.size_bytes)
         try:
             file = self.current or self._begin_file()
-            head = encode_group(file.mark, file.end, file.synced_end, entries)
-            end = file.handle.write(file.end, [head, *itertools.chain.from_iterable(encoded)])
+            head = encode_head(file.mark, file.end, file.synced_end, encoded.size_bytes, encoded.lines)
+            end = file.handle.write(file.end, [head, *encoded.buffers])
             file.reserve(end)
         except OSError as error:
             refusal = refusal_of(error, "nothing of this was written; try again when there is room")
@@ -264,7 +292,7 @@ class Journal(JournalFiles, Generic[B]):
             raise refusal from error
         if self._config.sync == "always":
             self._sync_handle(file)
-        return file, entries, end
+        return file, end
 
     def _cut_unfinished(self) -> None:
         """Cut off what was written of a group: the next recovery must not find a refused message."""

@@ -60,6 +60,7 @@ _ENTRY = struct.Struct("<BBHIQqIII")
 FILE_HEADER_BYTES = _FILE_START.size + _FILE.size
 GROUP_HEADER_BYTES = _GROUP_START.size + _GROUP.size
 ENTRY_BYTES = _ENTRY.size
+encode_entry = _ENTRY.pack  # the fields of a `BlockEntry`
 
 
 LOST = 128  # of a block's flags; its offsets are not given again
@@ -144,16 +145,17 @@ def decode_file_header(data: bytes) -> FileHeader | None:
 def encode_group(mark: int, position: int, synced: int, entries: Sequence[BlockEntry]) -> bytes:
     """The header and directory of a group; the bodies follow."""
     body_bytes = sum(entry.length for entry in entries)
-    return _encode_head(mark, position, synced, len(entries), body_bytes, b"".join([_ENTRY.pack(*e) for e in entries]))
+    return encode_head(mark, position, synced, body_bytes, [_ENTRY.pack(*entry) for entry in entries])
 
 
 def encode_void(mark: int, position: int, end: int) -> bytes:
     """A header that makes readers skip everything up to `end`."""
-    return _encode_head(mark, position, 0, 0, end - position - GROUP_HEADER_BYTES, b"")
+    return encode_head(mark, position, 0, end - position - GROUP_HEADER_BYTES, ())
 
 
-def _encode_head(mark: int, position: int, synced: int, blocks: int, body_bytes: int, directory: bytes) -> bytes:
-    rest = _GROUP.pack(blocks, body_bytes, position, synced) + directory
+def encode_head(mark: int, position: int, synced: int, body_bytes: int, lines: Sequence[bytes]) -> bytes:
+    """The same, with the lines of the directory as `encode_entry` made them."""
+    rest = b"".join([_GROUP.pack(len(lines), body_bytes, position, synced), *lines])
     return _GROUP_START.pack(mark, crc32c(rest)) + rest
 
 

@@ -81,8 +81,8 @@ def _messages(state: State, record: Messages, place: Place) -> Sequence[Effect]:
             _remember_ids(topic, run, record.timestamp_us, batch.dedupe_ids)
         _remember_producers(topic, run, batch, state.config.max_producers)
     if topic.reserved:
-        return (Published(topic, partition, record, place.length), _take_schedules(state, partition, record))
-    return (Published(topic, partition, record, place.length),)
+        return (Published(topic, partition, record, place[2]), _take_schedules(state, partition, record))
+    return (Published(topic, partition, record, place[2]),)
 
 
 def _events(state: State, record: Events, place: Place) -> Sequence[Effect]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.journal.commit import Lock
@@ -31,18 +31,18 @@ class Folding:
         """Have somebody told no longer."""
         self._listeners[kind] = tuple(other for other in self._listeners.get(kind, ()) if other != listener)
 
-    def committed(self, block: Record, place: Place) -> None:
-        """A record is on disk."""
+    def committed(self, placed: Iterable[tuple[Record, Place]]) -> None:
+        """Records are on disk."""
         assert self._lock.held
-        self._tell(apply(self.state, block, place))
+        state, listeners = self.state, self._listeners
+        for record, place in placed:
+            for effect in apply(state, record, place):
+                for listener in listeners.get(type(effect), ()):
+                    listener(effect)
 
     def refused(self, block: Record) -> None:
         """A record was not written."""
         assert self._lock.held
-        self._tell(undo(self.state, block))
-
-    def _tell(self, effects: Sequence[Effect]) -> None:
-        listeners = self._listeners
-        for effect in effects:
-            for listener in listeners.get(type(effect), ()):
+        for effect in undo(self.state, block):
+            for listener in self._listeners.get(type(effect), ()):
                 listener(effect)

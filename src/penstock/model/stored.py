@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from penstock.model.names import check_topic_name
@@ -12,14 +10,8 @@ STAGES = "staging"
 """The directory of stages, in a data directory."""
 
 
-class Place(NamedTuple):
-    """Where the body of a committed record is in the journal."""
-
-    sequence: int
-    """The number of the file."""
-    position: int
-    length: int
-    crc: int
+Place = tuple[int, int, int, int]
+"""Where the body of a committed record is in the journal: the number of the file, position, length, checksum."""
 
 
 class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):

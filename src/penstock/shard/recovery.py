@@ -22,7 +22,7 @@ from penstock.model.clock import ShardClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.info import RecoveryReport
-from penstock.model.stored import STAGES, Place
+from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import read_checkpoint
 from penstock.storage import Storage, read_file
 
@@ -137,7 +137,7 @@ def _replay_file(
     for group in scan.groups:
         for entry, position in bodies(group):
             record = read_record(entry, whole[position : position + entry.length])
-            apply(state, record, Place(sequence, position, entry.length, entry.crc))
+            apply(state, record, (sequence, position, entry.length, entry.crc))
             if entry.kind == BlockKind.MESSAGES and entry.topic in topics:
                 report.messages += entry.count
 

@@ -18,7 +18,6 @@ from penstock.log.topics import Topic
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.names import recovered_name
-from penstock.model.stored import Place
 from penstock.shard.checking.journal import Files, Position, Stretch, examine, journal_files
 from penstock.shard.checking.report import (
     BY_HAND,
@@ -165,7 +164,7 @@ class _Check:
         for group in scan.groups:
             for entry, position in layout.bodies(group):
                 record = read_record(entry, data[position : position + entry.length])
-                apply(self._state, record, Place(sequence, position, entry.length, entry.crc))
+                apply(self._state, record, (sequence, position, entry.length, entry.crc))
 
     def _is_deleted(self, topic_id: int) -> bool:
         state = self._state
