@@ -47,7 +47,10 @@ WRITERS = {
     "topic": ("widen", "configure"),
     "usage": ("took", "gave", "forget"),
     "dedupe": ("expect", "arrive", "remember"),
-    "producers": ("expect", "expect_singles", "arrive", "remember", "remember_singles", "keep_to", "restore"),
+    "producers": (
+        *("expect", "expect_singles", "expect_new_singles", "arrive", "arrive_singles"),
+        *("remember", "remember_singles", "keep_to", "restore"),
+    ),
     "schedules": ("take", "withdraw"),
 }
 """Methods that change such an object, by the name that it usually goes by."""

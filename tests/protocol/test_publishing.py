@@ -18,7 +18,7 @@ from penstock.model.errors import InvalidArgument, LimitExceeded, PenstockError
 from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
 from penstock.model.message import Message
 from penstock.model.units import TIME_US_MAX
-from penstock.protocol.publishing import Publish, decode_publish, encode_publish, intake_of, plain_single, single_of
+from penstock.protocol.publishing import Publish, decode_publish, encode_publish, intake_of, plain_publish, single_of
 
 NOW_US = 1_790_000_000_000_000
 NOW = datetime.fromtimestamp(NOW_US / 1e6, UTC)
@@ -143,6 +143,17 @@ def test_an_error_about_a_single_message_speaks_of_no_batch(message: Message) ->
     assert "of the batch" not in str(there.value)
 
 
+def plain_single(body: bytes) -> Single | None:
+    """The message of a request, if that has the shape that most have, and one message with nothing but a value."""
+    found = plain_publish(body)
+    if found is None:
+        return None
+    request = decode_publish(body)
+    assert found == (request.topic, request.payload, request.producer, request.sequence)
+    keys, values, headers = decode_payload(request.payload)
+    return Single(values[0]) if keys is None and headers is None and len(values) == 1 else None
+
+
 @given(st.one_of(right, dated, plain), producers)
 @settings(max_examples=300)
 def test_a_single_message_arrives_as_it_would_have_been_taken_here(
@@ -159,7 +170,7 @@ def test_a_single_message_arrives_as_it_would_have_been_taken_here(
         body, _ = encode_publish("orders", [message], WIDE, name, sequence)
         request = decode_publish(body)
         payload = decode_payload(request.payload)
-        found = plain_single(body, request, payload, WIDE)
+        found = plain_single(body)
         if found is None:
             found = single_of(intake_of(request, payload, WIDE, NOW_US))
         assert (request.producer, request.sequence) == (name, sequence)
@@ -207,8 +218,8 @@ def taken(count: int, limits: BrokerConfig = WIDE, /, **fields: Any) -> Intake:
     assert request == given
     payload = decode_payload(request.payload)
     if count == 1:
-        single = plain_single(body, request, payload, limits)
-        if single is not None:
+        single = plain_single(body)
+        if single is not None and len(single.value) <= limits.max_value_bytes:
             return Intake(check_messages([single.value], limits, NOW_US).batch, None, len(single.value))
     return intake_of(request, payload, limits, NOW_US)
 

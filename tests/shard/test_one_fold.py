@@ -292,10 +292,41 @@ def test_L7_what_is_on_its_way_to_the_disk_is_known_until_it_arrives() -> None:
     assert known.find("p", 15) == [IdRun(0, 105, 1)]
     assert known.find("p", 31) == [IdRun(1, 8, 1)]
     assert known.find("p", 20) is None
-    assert known.has_any([(0, "p", 5, 6)]) and known.has_any([(0, "p", 19, 1)])
-    assert not known.has_any([(0, "p", 20, 10)]) and not known.has_any([(0, "q", 12, 1)])
+    assert not known.expect_new_singles("p", 5, 0, 200, 6) and not known.expect_new_singles("p", 19, 0, 200, 1)
+    assert known.find("p", 5) is None, "where one is known, nothing is noted of the others"
+    assert known.expect_new_singles("p", 20, 0, 200, 10) and known.expect_new_singles("q", 12, 0, 210, 1)
+    assert (known.find("p", 29), known.find("q", 12)) == ([IdRun(0, 209, 1)], [IdRun(0, 210, 1)])
+    known.arrive("p", 20, 10)  # they were refused
+    known.arrive("q", 12)
     known.arrive("p", 10, 10)  # three publishes, merged into one run by their block
     assert [known.find("p", sequence) for sequence in (10, 15, 19)] == [None] * 3
     assert known.find("p", 30) == [IdRun(1, 7, 1)]
     known.arrive("p", 30, 2)
-    assert not known.has_any([(0, "p", 0, 100)])
+    assert known.expect_new_singles("p", 0, 0, 0, 100)
+
+
+def test_L7_of_consecutive_singles_those_of_one_commit_arrive_and_the_others_are_still_known() -> None:
+    known = ProducerHistories()
+    for sequence in range(1, 7):  # two commits of three are under way
+        assert known.expect_new_singles("p", sequence, 0, 100 + sequence, 1)
+    known.arrive_singles([(0, "p", 1, 3)], 0, 101)
+    assert known.find("p", 2) == [IdRun(0, 102, 1)]
+    assert known.find("p", 5) == [IdRun(0, 105, 1)]
+    assert not known.expect_new_singles("p", 3, 0, 200, 1) and not known.expect_new_singles("p", 6, 0, 200, 2)
+    known.arrive("p", 6)  # the newest is refused first
+    known.arrive("p", 4, 2)
+    assert [known.find("p", sequence) for sequence in (3, 4, 5, 6)] == [[IdRun(0, 103, 1)], None, None, None]
+    assert known.expect_new_singles("p", 4, 0, 104, 3)
+
+
+def test_L7_singles_that_came_before_and_behind_a_commit_arrive_as_the_one_run_that_they_are() -> None:
+    known = ProducerHistories()
+    for sequence, offset in ((10, 0), (12, 1)):  # of the first commit
+        assert known.expect_new_singles("p", sequence, 0, offset, 1)
+    assert known.expect_new_singles("p", 13, 0, 2, 1)
+    known.arrive_singles([(0, "p", 10, 1), (1, "p", 12, 1)], 0, 0)
+    assert known.expect_new_singles("p", 14, 0, 3, 1)
+    assert [known.find("p", sequence) for sequence in (13, 14)] == [[IdRun(0, 2, 1)], [IdRun(0, 3, 1)]]
+    known.arrive_singles([(0, "p", 13, 2)], 0, 2)
+    assert [known.find("p", sequence) for sequence in (13, 14, 15)] == [[IdRun(0, 2, 1)], [IdRun(0, 3, 1)], None]
+    assert known.expect_new_singles("p", 15, 0, 4, 1)

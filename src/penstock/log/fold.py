@@ -46,7 +46,7 @@ from penstock.log.records import (
 from penstock.log.schedules import ScheduleTable
 from penstock.log.state import State
 from penstock.log.topics import Partition, Topic
-from penstock.model.batch import TAGS, Batch
+from penstock.model.batch import TAGS
 from penstock.model.config import TopicConfig, restore_topic_config
 from penstock.model.events import Event, EventKind, merge_acks
 from penstock.model.message import IdRun
@@ -69,20 +69,16 @@ def _messages(state: State, record: Messages, place: Place) -> Sequence[Effect]:
     partition = _partition(state, record)
     if partition is None:
         return _NOTHING
-    log = partition.messages
-    is_new = record.base >= log.committed_end
-    log.add(state.usage, record.base, record.count, place, record.timestamp_us, record.content)
+    log, base, count = partition.messages, record.base, record.count
+    is_new = base >= log.committed_end
+    log.add(state.usage, base, count, place, record.timestamp_us, record.content)
     if not is_new:  # the checkpoint has it, or it was carried on
         return _NOTHING
     topic = log.topic
     if record.flags & TAGS:
-        batch, run = record.tags(), IdRun(record.partition, record.base, record.count)
-        if batch.dedupe_ids is not None:
-            _remember_ids(topic, run, record.timestamp_us, batch.dedupe_ids)
-        _remember_producers(topic, run, batch, state.config.max_producers)
-    if topic.reserved:
-        return (Published(topic, partition, record, place[2]), _take_schedules(state, partition, record))
-    return (Published(topic, partition, record, place[2]),)
+        _remember(topic, record, state.config.max_producers)
+    published = Published(topic, partition, record, place[2])
+    return (published, _take_schedules(state, partition, record)) if topic.reserved else (published,)
 
 
 def _events(state: State, record: Events, place: Place) -> Sequence[Effect]:
@@ -161,7 +157,7 @@ def load_schedules(state: State, messages: Iterable[tuple[int, bytes]]) -> Sched
 def _take_schedules(state: State, partition: Partition, record: Messages) -> SchedulesWritten:
     if state.schedules is not None:
         withdrawn = () if partition.state is None else partition.state.withdrawn
-        for row, value in enumerate(record.tags().values):
+        for row, value in enumerate(record.columns().values):
             if record.base + row not in withdrawn:  # another one may be in its place already
                 state.schedules.take(record.base + row, value)
     return SchedulesWritten(range(record.base, record.base + record.count))
@@ -193,27 +189,28 @@ def histories(topic: Topic) -> ProducerHistories:
     return topic.producers
 
 
-def _remember_ids(topic: Topic, run: IdRun, timestamp_us: int, dedupe_ids: Sequence[str | None]) -> None:
+def _remember(topic: Topic, record: Messages, producers_max: int) -> None:
+    """Note the dedupe ids and the producers of messages, and forget the idlest producers beyond the cap."""
+    tags, partition, base = record.tags(), record.partition, record.base
+    if tags.dedupe_ids is not None:
+        _remember_ids(topic, partition, base, record.timestamp_us, tags.dedupe_ids)
+    known = topic.producers
+    if known is None:
+        known = histories(topic)
+    if tags.origins is not None:
+        known.arrive_singles(tags.origins, partition, base)
+    elif tags.producer is not None:
+        known.arrive(tags.producer, tags.sequence)
+        known.remember(tags.producer, tags.sequence, IdRun(partition, base, record.count))
+    known.keep_to(producers_max)
+
+
+def _remember_ids(topic: Topic, partition: int, base: int, timestamp_us: int, dedupe_ids: Sequence[str | None]) -> None:
     known = dedupe_window(topic)
     for row, identity in enumerate(dedupe_ids):
         if identity is not None:
-            known.arrive(identity, run.partition, run.base + row)
-            known.remember(identity, run.partition, run.base + row, timestamp_us)
-
-
-def _remember_producers(topic: Topic, run: IdRun, batch: Batch, producers_max: int) -> None:
-    """Note the producers of a batch, and forget the idlest beyond the cap."""
-    if batch.producer is None and batch.origins is None:
-        return
-    known = histories(topic)
-    if batch.producer is not None:
-        known.arrive(batch.producer, batch.sequence)
-        known.remember(batch.producer, batch.sequence, run)
-    if batch.origins is not None:
-        for row, producer, sequence, count in batch.origins:
-            known.arrive(producer, sequence, count)
-            known.remember_singles(producer, sequence, run.partition, run.base + row, count)
-    known.keep_to(producers_max)
+            known.arrive(identity, partition, base + row)
+            known.remember(identity, partition, base + row, timestamp_us)
 
 
 # Topics.

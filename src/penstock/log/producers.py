@@ -29,10 +29,11 @@ _Run = tuple[int, int, int, int]
 class _History:
     """What one producer published lately; everything up to `floor` that is not in it is forgotten."""
 
-    __slots__ = ("floor", "noted", "published")
+    __slots__ = ("end", "floor", "noted", "published")
 
     def __init__(self) -> None:
         self.floor = -1
+        self.end = 0  # no sequence from here on was published, nor forgotten
         self.published: _Sequences = {}
         self.noted: tuple[int, bytes] | None = None  # how many entries, and these encoded, until it changes
 
@@ -44,24 +45,24 @@ class ProducerHistories:
     who is forgotten, depends on the journal alone, and is the same after a restart (F1).
     """
 
-    __slots__ = ("_coming", "_coming_runs", "_producers", "_sequences")
+    __slots__ = ("_coming", "_coming_run", "_producers", "_sequences")
 
     def __init__(self) -> None:
         self._producers: dict[str, _History] = {}  # idle for longest first
         self._sequences = 0
-        self._coming: dict[str, _Sequences] = {}
-        self._coming_runs: dict[str, list[_Run]] = {}  # few: those of the commits that are under way
+        self._coming_run: dict[str, _Run] = {}  # of each producer the first singles on their way, and what follows them
+        self._coming: dict[str, _Sequences] = {}  # everything else
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def find(self, producer: str, sequence: int) -> list[IdRun] | None:
         """Where the messages of a sequence went; None if it is new; an error if it is too old to tell."""
+        run = self._coming_run.get(producer)
+        if run is not None and run[0] <= sequence < run[1]:
+            return [IdRun(run[2], run[3] + sequence - run[0], 1)]
         coming, history = self._coming.get(producer), self._producers.get(producer)
         known = None if coming is None else coming.get(sequence)
-        for first, end, partition, base in self._coming_runs.get(producer, ()):
-            if first <= sequence < end:
-                known = (first, partition, base)
         if known is None and history is not None:
             known = history.published.get(sequence)
         if known is None and history is not None and sequence <= history.floor:
@@ -73,23 +74,6 @@ class ProducerHistories:
             first, partition, base = known
             return [IdRun(partition, base + sequence - first, 1)]
         return known
-
-    def has_any(self, origins: Iterable[Origin]) -> bool:
-        """Whether one of these sequences is known, or too old to tell, or there twice."""
-        ends: dict[str, int] = {}
-        for _, producer, first, count in origins:
-            if first < ends.get(producer, 0):
-                return True
-            ends[producer] = first + count
-            coming, history = self._coming.get(producer), self._producers.get(producer)
-            if coming is not None and _has_any(coming, first, count):
-                return True
-            for known, end, _, _ in self._coming_runs.get(producer, ()):
-                if known < first + count and first < end:
-                    return True
-            if history is not None and (first <= history.floor or _has_any(history.published, first, count)):
-                return True
-        return False
 
     def expect(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence that is on its way to the disk."""
@@ -103,45 +87,68 @@ class ProducerHistories:
             assert isinstance(known, list)
             known.append(run)
 
+    def expect_new_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> bool:
+        """As `expect_singles`, unless one of these sequences is known, or too old to tell: then nothing is noted."""
+        history = self._producers.get(producer)
+        if producer in self._coming_run or producer in self._coming or (history and first < history.end):
+            if self._has_any(producer, first, count):
+                return False
+            self.expect_singles(producer, first, partition, base, count)
+        else:
+            self._coming_run[producer] = (first, first + count, partition, base)
+        return True
+
+    def _has_any(self, producer: str, first: int, count: int) -> bool:
+        run = self._coming_run.get(producer)
+        if run is not None and run[0] < first + count and first < run[1]:
+            return True
+        coming, history = self._coming.get(producer), self._producers.get(producer)
+        if coming is not None and _has_any(coming, first, count):
+            return True
+        return history is not None and (first <= history.floor or _has_any(history.published, first, count))
+
     def expect_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
-        """Note such messages that were published one by one, with consecutive sequences and offsets."""
-        if count > 1:
-            self._coming_runs.setdefault(producer, []).append((first, first + count, partition, base))
-            return
-        coming = self._coming.get(producer)
-        if coming is None:
-            coming = self._coming[producer] = {}
-        coming[first] = (first, partition, base)
+        """Note messages that were published one by one, with consecutive sequences and offsets."""
+        run = self._coming_run.get(producer)
+        if run is None:
+            self._coming_run[producer] = (first, first + count, partition, base)
+        elif run[1:3] == (first, partition) and base - run[3] == first - run[0]:
+            self._coming_run[producer] = (run[0], first + count, partition, run[3])
+        else:
+            places = dict.fromkeys(range(first, first + count), (first, partition, base))
+            self._coming.setdefault(producer, {}).update(places)
 
     def arrive(self, producer: str, sequence: int, count: int = 1) -> None:
         """So many sequences are not on their way any more: they are remembered now, or were refused."""
-        left = count
-        if count > 1 and producer in self._coming_runs:
-            left -= self._arrive_as_runs(producer, sequence, sequence + count)
+        run, end = self._coming_run.get(producer), sequence + count
+        if run is not None:
+            if run[0] == sequence and run[1] == end:
+                del self._coming_run[producer]
+                return
+            if run[0] < end and sequence < run[1]:
+                self._shorten(producer, run, sequence, end)
         coming = self._coming.get(producer)
-        if not left or coming is None:
-            return
-        if count == 1:
-            coming.pop(sequence, None)  # another partition's part of it may have been here before
-        else:
-            for arrived in range(sequence, sequence + count):
-                coming.pop(arrived, None)
-        if not coming:
-            del self._coming[producer]
+        if coming is not None:
+            for arrived in range(sequence, end):
+                coming.pop(arrived, None)  # another partition's part of it may have been here before
+            if not coming:
+                del self._coming[producer]
 
-    def _arrive_as_runs(self, producer: str, start: int, end: int) -> int:
-        """Let go of the runs between two sequences; how many sequences that were."""
-        runs = self._coming_runs[producer]
-        others = [run for run in runs if not start <= run[0] < end]
-        if others:
-            self._coming_runs[producer] = others
+    def _shorten(self, producer: str, run: _Run, sequence: int, end: int) -> None:
+        """Let go of the first sequences of a run, or (refused ones: the newest first) of its last ones."""
+        first, last_end, partition, base = run
+        if end < last_end:
+            assert sequence <= first, "L7: what was published first arrives first"
+            self._coming_run[producer] = (end, last_end, partition, base + end - first)
+        elif sequence > first:
+            self._coming_run[producer] = (first, sequence, partition, base)
         else:
-            del self._coming_runs[producer]
-        return sum(run[1] - run[0] for run in runs) - sum(run[1] - run[0] for run in others)
+            del self._coming_run[producer]
 
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
         history = self._latest(producer)
+        history.noted, history.end = None, max(history.end, sequence + 1)
         if not run.count:
             history.floor = max(history.floor, sequence)
             return
@@ -154,23 +161,37 @@ class ProducerHistories:
         if len(history.published) > 2 * HISTORY:
             self._trim(history)
 
+    def arrive_singles(self, origins: Iterable[Origin], partition: int, base: int) -> None:
+        """Messages that were published one by one are on disk, from an offset on: remember them."""
+        for row, producer, first, count in origins:
+            if self._coming_run or self._coming:
+                self.arrive(producer, first, count)
+            self.remember_singles(producer, first, partition, base + row, count)
+
     def remember_singles(self, producer: str, first: int, partition: int, base: int, count: int) -> None:
         """Note messages that were published one by one, with consecutive sequences and offsets."""
-        history = self._latest(producer)
-        published = history.published
-        before = len(published)
+        history = self._producers.get(producer)
+        if history is None or len(self._producers) > 1:
+            history = self._latest(producer)
+        published, end = history.published, first + count
+        if first >= history.end:
+            history.end = end
+            self._sequences += count
+        else:
+            history.end = max(history.end, end)
+            self._sequences += count - len(published.keys() & range(first, end))
         if count == 1:
             published[first] = (first, partition, base)
         else:
-            published.update(dict.fromkeys(range(first, first + count), (first, partition, base)))
-        self._sequences += len(published) - before
+            published.update(dict.fromkeys(range(first, end), (first, partition, base)))
+        history.noted = None
         if len(published) > 2 * HISTORY:
             self._trim(history)
 
     def _latest(self, producer: str) -> _History:
+        """The history of a producer, which has published last of all."""
         history = self._producers.pop(producer, None) or _History()
         self._producers[producer] = history
-        history.noted = None
         return history
 
     def _trim(self, history: _History) -> None:

@@ -15,17 +15,21 @@ A block whose offsets are known already was carried on by settling: only its pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
 import msgspec
 
 from penstock.journal.layout import LOST, BlockEntry, BlockKind
 from penstock.log.partition_log import BlockRef, Content, Log
-from penstock.model.batch import TAGS, Batch, Origin, decode_tags, head_of
+from penstock.model.batch import TAGS, Batch, Origin, decode_tags, encode_plain, head_of
 from penstock.model.events import Event, decode_events, encode_events, span_of
-from penstock.model.intake import Single, batch_of
+from penstock.model.intake import Single, SingleRun, batch_of
 from penstock.model.names import NORMAL, stored_topic_name
 from penstock.model.producers import Names
 
 _NO_CONTENT: Content = (0, NORMAL, 0, 0)
+_MESSAGES = int(BlockKind.MESSAGES)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -47,83 +51,133 @@ class Record:
         self.content = _NO_CONTENT
 
 
+class Tags(Protocol):
+    """What is remembered of messages, so that publishing them again changes nothing."""
+
+    @property
+    def dedupe_ids(self) -> Sequence[str | None] | None:
+        """Of each message, if one has any."""
+
+    @property
+    def producer(self) -> str | None:
+        """Who published all of them at once, as the sequence `sequence`."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def origins(self) -> Sequence[Origin] | None:
+        """Who published them one by one."""
+
+
 class Messages(Record):
     """Messages of a partition, at consecutive offsets."""
 
-    __slots__ = ("batch",)
+    __slots__ = ()
 
-    def __init__(
-        self, topic: int, partition: int, base: int, count: int, timestamp_us: int, flags: int, batch: Batch | None
-    ) -> None:
-        super().__init__(BlockKind.MESSAGES, topic, partition, base, count, timestamp_us, flags)
-        self.batch = batch  # of single messages: once it is encoded
+    def tags(self) -> Tags:
+        """Their producers and dedupe ids."""
+        return self.columns()
 
-    def tags(self) -> Batch:
-        """The batch, with its producers and dedupe ids at least."""
-        assert self.batch is not None
-        return self.batch
+    def columns(self) -> Batch:
+        """The batch; of one that was read, without its payload."""
+        raise NotImplementedError
 
 
 class BatchOfMessages(Messages):
     """A published batch, or its part for one partition."""
 
-    __slots__ = ()
+    __slots__ = ("_batch",)
 
     def __init__(self, log: Log, batch: Batch, timestamp_us: int) -> None:
-        flags = TAGS if batch.tagged else 0
-        super().__init__(log.topic.id, log.partition, log.next_offset, len(batch), timestamp_us, flags, batch)
+        topic, flags = log.topic.id, TAGS if batch.tagged else 0
+        super().__init__(_MESSAGES, topic, log.partition, log.next_offset, len(batch), timestamp_us, flags)
         self.content = (batch.flags, batch.priority, 0, 0)
+        self._batch = batch
+
+    def columns(self) -> Batch:
+        return self._batch
 
     def encode(self) -> list[bytes]:
-        return self.tags().encode()
+        return self._batch.encode()
 
 
 class SingleMessages(Messages):
-    """Messages that are published one by one and committed together."""
+    """Messages that are published one by one and committed together: it takes more until it is written."""
 
-    __slots__ = ("_name", "names", "origins", "singles")
+    __slots__ = ("_batch", "_name", "names", "origins", "others", "values")
+
+    dedupe_ids: ClassVar[None] = None  # as long as no message has more than a value
+    producer: ClassVar[None] = None
+    sequence: ClassVar[int] = 0
 
     def __init__(self, log: Log, timestamp_us: int) -> None:
-        super().__init__(log.topic.id, log.partition, log.next_offset, 0, timestamp_us, 0, None)
-        self.singles: list[Single] = []
-        self.origins: list[Origin] | None = None
+        self.kind, self.flags, self.topic, self.partition = _MESSAGES, 0, log.topic.id, log.partition
+        self.base, self.count, self.timestamp_us = log.next_offset, 0, timestamp_us  # counted when it is written
+        self.content = _NO_CONTENT
+        self.values: list[bytes] = []
+        self.others: dict[int, Single] | None = None  # the messages that have more than a value, by row
+        self.origins: list[Origin] = []
         self.names: Names = []
         self._name: str | None = None  # of whoever published the last message
+        self._batch: Batch | None = None
 
     def add(self, single: Single, name: str | None) -> None:
         """Take a message in, of a publisher with a name, if that is known."""
+        if not single.is_plain:
+            self.others = self.others or {}
+            self.others[len(self.values)] = single
         if name != self._name:
-            self._note_name(self.count, name)
-        self.singles.append(single)
-        self.count += 1
+            self._note_name(name)
+        self.values.append(single.value)
 
-    def add_all(self, singles: list[Single], names: Names) -> None:
-        """Take messages in, with the names of their publishers from the first one on."""
-        for row, name in names:
-            if name != self._name:
-                self._note_name(self.count + row, name)
-        self.singles += singles
-        self.count += len(singles)
+    def add_run(self, run: SingleRun) -> None:
+        """Take in messages that have nothing but values."""
+        values = self.values
+        if run.name != self._name:
+            self._note_name(run.name)
+        if self.origins:
+            self.add_origin(len(values), run.producer, run.sequence, len(run.values))
+        else:
+            self.origins.append((len(values), run.producer, run.sequence, len(run.values)))
+        values += run.values
 
     def add_origin(self, row: int, producer: str, sequence: int, count: int) -> None:
         """Say which producer published the messages from a row on, under which sequences."""
-        self.flags = TAGS
         origins = self.origins
-        if origins is None:
-            origins = self.origins = []
-        first_row, before, first, known = origins[-1] if origins else (0, None, 0, 0)
-        if before == producer and first + known == sequence and first_row + known == row:
-            origins[-1] = (first_row, producer, first, known + count)
-        else:
-            origins.append((row, producer, sequence, count))
+        if origins:
+            first_row, before, first, known = origins[-1]
+            if before == producer and first + known == sequence and first_row + known == row:
+                origins[-1] = (first_row, producer, first, known + count)
+                return
+        origins.append((row, producer, sequence, count))
 
-    def _note_name(self, row: int, name: str | None) -> None:
-        self.names.append((row, name))
+    def _note_name(self, name: str | None) -> None:
+        self.names.append((len(self.values), name))
         self._name = name
 
+    def tags(self) -> Tags:
+        return self if self.others is None else self.columns()
+
+    def columns(self) -> Batch:
+        if self._batch is None:
+            values, others = self.values, self.others
+            if others is None:
+                self._batch = Batch(values)
+            else:
+                self._batch = batch_of([others.get(row) or Single(value) for row, value in enumerate(values)])
+            self._batch.origins, self._batch.producer_names = self.origins or None, self.names or None
+        return self._batch
+
     def encode(self) -> list[bytes]:
-        batch = self.batch = batch_of(self.singles)
-        batch.origins, batch.producer_names = self.origins, self.names or None
+        self.count = len(self.values)
+        if self.origins:
+            self.flags = TAGS
+        if self.others is None:
+            body = encode_plain(self.values, self.origins, self.names)
+            self.content = (body[0][0], NORMAL, 0, 0)
+            return body
+        batch = self.columns()
         self.content = (batch.flags, batch.priority, 0, 0)
         return batch.encode()
 
@@ -225,12 +279,13 @@ class StoredMessages(Messages):
     __slots__ = ("_body",)
 
     def __init__(self, entry: BlockEntry, body: bytes | memoryview) -> None:
-        super().__init__(entry.topic, entry.partition, entry.base, entry.count, entry.timestamp_us, entry.flags, None)
+        super().__init__(
+            entry.kind, entry.topic, entry.partition, entry.base, entry.count, entry.timestamp_us, entry.flags
+        )
         self.content = (*head_of(body), 0, 0)
         self._body = body
 
-    def tags(self) -> Batch:
-        """Producers and dedupe ids of the batch."""
+    def columns(self) -> Batch:
         return decode_tags(bytes(self._body), self.count)
 
 

@@ -24,13 +24,12 @@ from penstock.log.records import (
 )
 from penstock.log.state import State
 from penstock.log.topics import Partition, Topic
-from penstock.model.batch import TAGS, Batch, Origin
+from penstock.model.batch import TAGS, Batch
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
-from penstock.model.intake import Single
+from penstock.model.intake import Single, SingleRun
 from penstock.model.message import IdRun
 from penstock.model.names import check_topic_name
-from penstock.model.producers import Names
 
 
 def reserve_batch(log: Log, batch: Batch, now_us: int) -> BatchOfMessages:
@@ -52,7 +51,7 @@ def reserve_single(
     log: Log, record: SingleMessages, single: Single, producer: str | None, sequence: int, name: str | None
 ) -> int:
     """Give one more message of a record its offset."""
-    offset = record.base + record.count
+    offset = log.next_offset
     record.add(single, name)
     log.next_offset = offset + 1
     if single.dedupe_id is not None:
@@ -64,18 +63,18 @@ def reserve_single(
     return offset
 
 
-def reserve_singles(
-    log: Log, record: SingleMessages, singles: list[Single], origins: list[Origin], names: Names
-) -> int:
-    """Give more messages of a record, which have nothing but values, their offsets; the first of those."""
-    offset = record.base + record.count
-    record.add_all(singles, names)
-    log.next_offset = offset + len(singles)
-    known = histories(log.topic)
-    for row, producer, sequence, count in origins:
-        record.add_origin(offset - record.base + row, producer, sequence, count)
-        known.expect_singles(producer, sequence, record.partition, offset + row, count)
-    return offset
+def reserve_run(log: Log, record: SingleMessages | None, run: SingleRun, now_us: int) -> SingleMessages | None:
+    """Give messages their offsets, in this record or a new one; None if one of them may have been published before."""
+    known, count = log.topic.producers, len(run.values)
+    if known is None:
+        known = histories(log.topic)
+    if not known.expect_new_singles(run.producer, run.sequence, log.partition, log.next_offset, count):
+        return None
+    if record is None:
+        record = SingleMessages(log, now_us)
+    record.add_run(run)
+    log.next_offset += count
+    return record
 
 
 def reserve_event(log: Log, record: Events, event: Event) -> None:
@@ -134,18 +133,16 @@ def undo(state: State, record: Record) -> Sequence[Effect]:
 
 
 def _undo_tags(topic: Topic, record: Messages) -> None:
-    dedupe_ids: Sequence[str | None] = ()
     if isinstance(record, SingleMessages):
-        if record.flags & TAGS:
-            dedupe_ids = [single.dedupe_id for single in record.singles]
+        dedupe_ids = {row: single.dedupe_id for row, single in (record.others or {}).items()}
         for _, producer, sequence, count in record.origins or ():
             histories(topic).arrive(producer, sequence, count)
     else:
         batch = record.tags()
-        dedupe_ids = batch.dedupe_ids or ()
+        dedupe_ids = dict(enumerate(batch.dedupe_ids or ()))
         if batch.producer is not None:
             histories(topic).arrive(batch.producer, batch.sequence)
-    for row, identity in enumerate(dedupe_ids):
+    for row, identity in dedupe_ids.items():
         if identity is not None:
             dedupe_window(topic).arrive(identity, record.partition, record.base + row)
 

@@ -39,6 +39,8 @@ PRIORITIES, DELIVER_AT, TAGS, EXPIRES = 1, 2, 4, 8
 
 _HEAD = struct.Struct("<BB")  # flags, uniform priority
 _LENGTH = struct.Struct("<I")  # bytes of the tags
+_TAGGED_HEAD = struct.Struct("<BBI")  # both
+_JOINED_BYTES_MAX = 4096  # a payload of more is not copied to be in one piece with what stands before it
 
 Payload = tuple[list[bytes | None] | None, list[bytes], list[dict[str, str] | None] | None]
 Origin = tuple[int, str, int, int]
@@ -160,6 +162,17 @@ class Batch(msgspec.Struct):
         return self.payload if self.payload is not None else _encode((self.keys, self.values, self.headers))
 
 
+def encode_plain(values: list[bytes], origins: list[Origin], names: Names) -> list[bytes]:
+    """As `Batch.encode`, of messages that were published one by one and have nothing but values."""
+    payload = _encode((None, values, None))
+    if origins or names:
+        tags = _encode((None, None, 0, origins or None, names or None))
+        head = _TAGGED_HEAD.pack(TAGS, NORMAL, len(tags)) + tags
+    else:
+        head = _HEAD.pack(0, NORMAL)
+    return [head + payload] if len(payload) <= _JOINED_BYTES_MAX else [head, payload]
+
+
 def join_batches(batches: list[Batch]) -> Batch:
     """The messages of several batches as one; of their tags, only dedupe ids and names are kept."""
     if len(batches) == 1:
@@ -230,9 +243,10 @@ def decode_payload(payload: bytes) -> Payload:
         keys, values, headers = _decode_payload(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _no_payload(error) from error
-    for name, column in (("keys", keys), ("headers", headers)):
-        if column is not None and len(column) != len(values):
-            raise InvalidArgument(f"the payload has {len(values)} values and {len(column)} {name}")
+    if keys is not None or headers is not None:
+        for name, column in (("keys", keys), ("headers", headers)):
+            if column is not None and len(column) != len(values):
+                raise InvalidArgument(f"the payload has {len(values)} values and {len(column)} {name}")
     return keys, values, headers
 
 

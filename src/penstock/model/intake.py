@@ -32,6 +32,18 @@ class Single(msgspec.Struct, frozen=True, gc=False):
     dedupe_id: str | None = None
     expires_at_us: int = 0  # 0: never
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has nothing but a value."""
+        return (
+            self.key is None
+            and self.headers is None
+            and self.priority == NORMAL
+            and self.dedupe_id is None
+            and not self.deliver_at_us
+            and not self.expires_at_us
+        )
+
     def size_bytes(self) -> int:
         """Its size for the limits of batches and buffers."""
         size = len(self.value)
@@ -40,6 +52,18 @@ class Single(msgspec.Struct, frozen=True, gc=False):
         if self.headers is not None:
             size += _headers_bytes(self.headers)
         return size
+
+
+class SingleRun(msgspec.Struct):
+    """Messages that one producer published one by one, with consecutive sequences, and that have nothing but values."""
+
+    topic: str
+    producer: str
+    sequence: int
+    """Of the first one."""
+    name: str | None
+    """Whom traces show as their producer."""
+    values: list[bytes]
 
 
 class Intake(NamedTuple):

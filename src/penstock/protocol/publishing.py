@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +19,13 @@ from penstock.model.units import TIME_US_MAX
 from penstock.protocol.decoding import count_columns, count_staged_columns, decoder
 from penstock.protocol.frames import REPLY, VERSION, Command
 
+PlainPublish = tuple[
+    str,
+    bytes,
+    Annotated[str, msgspec.Meta(min_length=1, max_length=255)],
+    Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)],
+]
+"""The first fields of a `Publish`: topic, payload, producer and sequence. Most requests have no others."""
 Micros = int | list[int | None] | None
 """One number of microseconds for all messages, one for each, or none."""
 
@@ -75,12 +83,24 @@ decode_staged = decoder(Staged)
 decode_published = decoder(Published)
 decode_stage = decoder(Stage)
 decode_publish = decoder(Publish)
+_decode_plain = msgspec.msgpack.Decoder(PlainPublish).decode
 
 
-_FOUR_FIELDS = 0x94  # the first byte of an array that ends with the sequence
-_PUBLISHED = Command.PUBLISH | REPLY
-_pack_single = struct.Struct(">BBIIBBBBHBQB").pack
-_SINGLE_BYTES = 16
+_FOUR_FIELDS = b"\x94"  # the first byte of an array that ends with the sequence
+_pack_single = struct.Struct(">HIQHBQB").pack
+_SINGLE_HEAD = VERSION << 8 | Command.PUBLISH | REPLY
+_SINGLE_SHAPE = 16 << 32 | 0x919193CD  # bytes of the body, which begins with three arrays and a number of two bytes
+
+
+def plain_publish(body: bytes | memoryview) -> PlainPublish | None:
+    """A request that has only the first fields, and a producer; None if it is another one."""
+    if body[:1] != _FOUR_FIELDS:
+        return None
+    try:
+        plain: PlainPublish = _decode_plain(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return plain
 
 
 def decode_large_publish(body: bytes | memoryview) -> Publish:
@@ -197,27 +217,17 @@ def intake_of(request: Publish, payload: Payload, limits: BrokerConfig, now_us: 
     return intake
 
 
-def plain_single(body: memoryview | bytes, request: Publish, payload: Payload, limits: BrokerConfig) -> Single | None:
-    """The message of a request that holds one, if there is nothing about it to be checked but its length."""
-    keys, values, headers = payload
-    if (
-        body[0] == _FOUR_FIELDS
-        and keys is None
-        and headers is None
-        and len(values[0]) <= limits.max_value_bytes
-        and request.producer is not None
-        and 0 < len(request.producer) < 256
-        and 0 <= request.sequence < 2**63
-    ):
-        return Single(values[0])
-    return None
-
-
 def published_single(correlation: int, partition: int, offset: int) -> bytes:
     """The whole frame of the reply to a request with one message: [[[partition, offset, 1]]]."""
-    return _pack_single(
-        VERSION, _PUBLISHED, correlation, _SINGLE_BYTES, 0x91, 0x91, 0x93, 0xCD, partition, 0xCF, offset, 1
-    )
+    return _pack_single(_SINGLE_HEAD, correlation, _SINGLE_SHAPE, partition, 0xCF, offset, 1)
+
+
+def published_singles(correlations: Iterable[int], partition: int, base: int) -> list[bytes]:
+    """The replies to requests whose messages are at consecutive offsets."""
+    return [
+        _pack_single(_SINGLE_HEAD, correlation, _SINGLE_SHAPE, partition, 0xCF, offset, 1)
+        for offset, correlation in enumerate(correlations, base)
+    ]
 
 
 def single_of(intake: Intake) -> Single:

@@ -6,24 +6,28 @@ from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from penstock.journal import Commit
-from penstock.log.producers import ProducerHistories
+from penstock.log.partition_log import Log
 from penstock.log.records import SingleMessages, StagedStep
-from penstock.log.reservations import reserve_batch, reserve_single, reserve_singles
+from penstock.log.reservations import reserve_batch, reserve_run, reserve_single
 from penstock.log.topics import Topic
-from penstock.model.batch import Batch, Origin
-from penstock.model.errors import InvalidArgument, Overloaded
-from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer, set_producer_name
+from penstock.model.batch import Batch
+from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
+from penstock.model.intake import (
+    Intake,
+    Single,
+    SingleRun,
+    check_message,
+    check_messages,
+    check_producer,
+    set_producer_name,
+)
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
-from penstock.model.producers import Names
 from penstock.model.schedules import SCHEDULES
 from penstock.shard.core import MESSAGE_BYTES, Core
 from penstock.shard.flow import check_delay, check_flow
 from penstock.shard.routing import ids_in_order, route
 from penstock.shard.topics import Topics
-
-_NO_PRODUCERS = ProducerHistories()
-_NO_NAMES: Names = [(0, None)]
 
 
 class Publishing:
@@ -70,45 +74,50 @@ class Publishing:
                 partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
             else:
                 partition = int(partition)
-            block, commit = self._singles_block(topic, partition, size_bytes, now_us)
             log = topic.partitions[partition].messages
-            offset = reserve_single(log, block, single, producer, sequence, name)
-            return MessageId(topic.name, partition, offset), commit
+            offset = reserve_single(log, self._singles_record(log, now_us), single, producer, sequence, name)
+            return MessageId(topic.name, partition, offset), self._journal.grow(size_bytes)
 
-    def publish_singles(
-        self, topic_name: str, singles: list[Single], origins: list[Origin], now_us: int, names: Names = _NO_NAMES
-    ) -> tuple[IdRun, Commit] | None:
-        """Publish messages that have nothing but values, each on its own, all to one partition.
+    def publish_runs(self, runs: Sequence[SingleRun], now_us: int) -> tuple[list[tuple[int, int]], Commit]:
+        """Publish single messages of many producers to many topics: partition and first offset of each run, in order.
 
-        None if one of them may have been published before, or the topic is to be made: then nothing was done, and
-        they are to be published one by one.
+        They end before a run that has to be published message by message: one of them may have been published before
+        or have no room, or the topic is to be made. Whoever calls does that, and goes on with the next one.
         """
-        size_bytes = sum([len(single.value) for single in singles]) + MESSAGE_BYTES * len(singles)
+        size_bytes = _size_of(runs)
+        places: list[tuple[int, int]] = []
         with self._lock:
-            topic = self._catalog.by_name.get(topic_name)
-            if topic is None or topic.deleting or topic.reserved:
-                return None
-            if (_NO_PRODUCERS if topic.producers is None else topic.producers).has_any(origins):
-                return None
             self._core.check_writable(size_bytes, now_us)
-            if topic.config.max_backlog is not None:
-                check_flow(topic, len(singles), 0, now_us)
-            partition = topic.next_partition()
-            block, commit = self._singles_block(topic, partition, size_bytes, now_us)
-            base = reserve_singles(topic.partitions[partition].messages, block, singles, origins, names)
-            return IdRun(partition, base, len(singles)), commit
+            topics, gathering = self._catalog.by_name, self._journal.gathering
+            opened, blocks = gathering.open, gathering.blocks
+            for run in runs:
+                topic = topics.get(run.topic)
+                if topic is None or topic.deleting or topic.reserved:
+                    break
+                if topic.config.max_backlog is not None and not _has_room(topic, len(run.values), now_us):
+                    break
+                partition = topic.next_partition() if len(topic.partitions) > 1 else 0
+                log = topic.partitions[partition].messages
+                base, known = log.next_offset, opened.get(log)
+                record = reserve_run(log, known, run, now_us)  # type: ignore[arg-type]  # a log of messages
+                if record is None:
+                    break
+                if known is None:
+                    opened[log] = record
+                    blocks.append(record)
+                places.append((partition, base))
+            if places:
+                self._journal.grow(size_bytes if len(places) == len(runs) else _size_of(runs[: len(places)]))
+            return places, gathering.commit
 
-    def _singles_block(
-        self, topic: Topic, partition: int, size_bytes: int, now_us: int
-    ) -> tuple[SingleMessages, Commit]:
+    def _singles_record(self, log: Log, now_us: int) -> SingleMessages:
         """The record that takes single messages of a partition until the next commit."""
-        log, gathering = topic.partitions[partition].messages, self._journal.gathering
-        record = gathering.open.get(log)
-        if record is not None:
-            assert isinstance(record, SingleMessages)
-            return record, self._journal.grow(size_bytes)
-        record = gathering.open[log] = SingleMessages(log, now_us)
-        return record, self._journal.gather(record, size_bytes)
+        record = self._journal.gathering.open.get(log)
+        if record is None:
+            record = self._journal.gathering.open[log] = SingleMessages(log, now_us)
+            self._journal.gather(record, 0)
+        assert isinstance(record, SingleMessages)
+        return record
 
     def publish_many(
         self,
@@ -275,6 +284,20 @@ class Publishing:
                 "its dedupe window has moved on"
             )
         return found
+
+
+def _size_of(runs: Sequence[SingleRun]) -> int:
+    """What messages count against the limits of buffers."""
+    return sum([len(value) + MESSAGE_BYTES for run in runs for value in run.values])
+
+
+def _has_room(topic: Topic, count: int, now_us: int) -> bool:
+    """Whether a topic takes so many messages."""
+    try:
+        check_flow(topic, count, 0, now_us)
+    except (LimitExceeded, Overloaded):
+        return False
+    return True
 
 
 def _check_flow(topic: Topic, batch: Batch, now_us: int) -> None:

@@ -70,7 +70,7 @@ class Shard:
         """Its operations, each by the part that does it."""
         publishing, topics = self.publishing, self.topics
         self.publish, self.publish_many = publishing.publish, publishing.publish_many
-        self.publish_single, self.publish_singles = publishing.publish_single, publishing.publish_singles
+        self.publish_single, self.publish_runs = publishing.publish_single, publishing.publish_runs
         self.publish_intake, self.append_internal = publishing.publish_intake, publishing.append_internal
         self.create_topic, self.delete_topic = topics.create, topics.delete
         self.configure_topic = topics.configure

@@ -94,14 +94,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, frames: Sequence[tuple[int, int, memoryview | bytes]]) -> None:
         """Handle frames, as long as the client takes its replies and not too many are owed to it."""
+        handlers = self.handlers
         for place, (command, correlation, body) in enumerate(frames, 1):
             self._open_requests += 1
             try:
-                handler = self.handlers.get(command)
-                if handler is None:
-                    self._refuse_unknown(command, body, correlation)
+                if command in handlers:
+                    handlers[command](correlation, body)
                 else:
-                    handler(correlation, body)
+                    self._refuse_unknown(command, body, correlation)
             except ProtocolError as error:
                 self.close(error)
                 return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.operations import OPERATIONS
-from penstock.model.batch import decode_large_payload, decode_payload
+from penstock.model.batch import Payload, decode_large_payload, decode_payload
 from penstock.model.bounds import ON_LOOP_BYTES_MAX, REQUEST_BYTES_MAX, UNCOUNTED_BYTES, check_size
 from penstock.model.intake import Intake
 from penstock.model.names import TOPIC_NAME, check_group_name
@@ -23,7 +23,7 @@ from penstock.protocol.publishing import (
     decode_publish,
     decode_stage,
     intake_of,
-    plain_single,
+    plain_publish,
     single_of,
 )
 from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
@@ -48,6 +48,8 @@ class NativeSession:
         self._connection = connection
         self._shard = listener.broker.shard
         self._commits = listener.commits
+        self._singles = listener.singles
+        self._value_bytes_max = self._shard.config.max_value_bytes
         self._clock = self._shard.clock
         self._may_publish: set[str] = set()  # topics for which that was found out
         self._name: str | None = None  # what the client calls itself, or its token
@@ -97,6 +99,8 @@ class NativeSession:
         connection.reply(Command.HELLO, correlation, encode(welcome))
 
     def _permit_publish(self, topic: str) -> None:
+        if topic in self._may_publish:
+            return
         self._connection.principal.require(_PUBLISHING, topic)
         if len(self._may_publish) >= _KNOWN_TOPICS_MAX:
             self._may_publish.clear()
@@ -119,20 +123,25 @@ class NativeSession:
         if len(body) > UNCOUNTED_BYTES:
             self._publish_large(correlation, body)
             return
-        request = decode_publish(body)
-        if request.topic not in self._may_publish:
+        plain = plain_publish(body)
+        if plain is None:
+            request = decode_publish(body)
             self._permit_publish(request.topic)
-        payload = decode_payload(request.payload)
-        shard = self._shard
-        if len(payload[1]) == 1:
-            single = plain_single(body, request, payload, shard.config)
-            if single is not None:
-                self._listener.singles.add(
-                    self._connection, correlation, request, single, self._name_of(request.producer)
-                )
-                return
+            self._publish_batch(correlation, request, decode_payload(request.payload))
+            return
+        topic, packed, producer, sequence = plain
+        if topic not in self._may_publish:
+            self._permit_publish(topic)
+        keys, values, headers = payload = decode_payload(packed)
+        if keys is None and headers is None and len(values) == 1 and len(values[0]) <= self._value_bytes_max:
+            name = self._name_of(producer)
+            self._singles.add(self._connection, correlation, topic, values[0], producer, sequence, name)
+        else:
+            self._publish_batch(correlation, Publish(topic, packed, producer, sequence), payload)
+
+    def _publish_batch(self, correlation: int, request: Publish, payload: Payload) -> None:
         now_us = self._clock.wall_us()
-        self._publish_checked(correlation, request, intake_of(request, payload, shard.config, now_us), now_us)
+        self._publish_checked(correlation, request, intake_of(request, payload, self._shard.config, now_us), now_us)
 
     def _publish_large(self, correlation: int, body: memoryview | bytes) -> None:
         """Count before decoding, once it is clear that this is allowed; what comes behind it waits for it."""
@@ -151,7 +160,7 @@ class NativeSession:
         self._read(Command.PUBLISH, correlation, received, work, then)
 
     def _publish_checked(self, correlation: int, request: Publish, intake: Intake, now_us: int) -> None:
-        singles = self._listener.singles
+        singles = self._singles
         singles.publish()  # those that came before go before
         if len(intake.batch) == 1:
             partition = None if intake.partitions is None else intake.partitions[0]

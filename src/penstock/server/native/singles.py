@@ -8,11 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.model.batch import Origin
 from penstock.model.errors import LimitExceeded, Overloaded, PenstockError
-from penstock.model.intake import Single
-from penstock.model.producers import Names, name_at
-from penstock.protocol.publishing import Publish, published_single
+from penstock.model.intake import Single, SingleRun
+from penstock.protocol.publishing import published_single, published_singles
 
 if TYPE_CHECKING:
     from penstock.server.native.connection import Connection
@@ -21,17 +19,11 @@ if TYPE_CHECKING:
 _TOGETHER_MAX = 1000
 
 
-class _Gathering:
-    """Single messages for one topic, which have nothing but a value."""
+class _Run(SingleRun):
+    """Messages that came one behind the other on one connection."""
 
-    __slots__ = ("name", "names", "origins", "requests", "singles")
-
-    def __init__(self) -> None:
-        self.singles: list[Single] = []
-        self.requests: list[tuple[Connection, int]] = []  # and the correlation
-        self.origins: list[Origin] = []
-        self.name: str | None = ""  # of whoever sent the last one; nobody is called so
-        self.names: Names = []
+    connection: Connection
+    correlations: list[int]
 
 
 class Singles:
@@ -40,34 +32,38 @@ class Singles:
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
         self._shard = listener.broker.shard
-        self._gathering: dict[str, _Gathering] = {}
+        self._runs: list[_Run] = []
+        self._count = 0  # of their messages
 
-    def add(self, connection: Connection, correlation: int, request: Publish, single: Single, name: str | None) -> None:
-        """Publish a message with the others of this turn."""
-        if not self._gathering:
-            self._listener.loop.call_soon(self._publish_turn)
-        gathering = self._gathering.get(request.topic)
-        if gathering is None:
-            gathering = self._gathering[request.topic] = _Gathering()
-        if request.producer is not None:
-            self._note_origin(gathering, request.producer, request.sequence)
-        if name != gathering.name:
-            gathering.name = name
-            gathering.names.append((len(gathering.singles), name))
-        gathering.singles.append(single)
-        gathering.requests.append((connection, correlation))
-        if len(gathering.singles) >= _TOGETHER_MAX:
+    def add(
+        self,
+        connection: Connection,
+        correlation: int,
+        topic: str,
+        value: bytes,
+        producer: str,
+        sequence: int,
+        name: str | None,
+    ) -> None:
+        """Publish a message that has nothing but a value, with the others of this turn."""
+        runs = self._runs
+        run = runs[-1] if runs else None
+        if (
+            run is not None
+            and run.connection is connection
+            and run.topic == topic
+            and run.sequence + len(run.values) == sequence
+            and run.producer == producer
+        ):
+            run.values.append(value)
+            run.correlations.append(correlation)
+        else:
+            if run is None:
+                self._listener.loop.call_soon(self._publish_turn)
+            runs.append(_Run(topic, producer, sequence, name, [value], connection, [correlation]))
+        self._count += 1
+        if self._count >= _TOGETHER_MAX:
             self.publish()
-
-    @staticmethod
-    def _note_origin(gathering: _Gathering, producer: str, sequence: int) -> None:
-        row = len(gathering.singles)
-        if gathering.origins:
-            first, known, before, count = gathering.origins[-1]
-            if known == producer and sequence == before + count and first + count == row:
-                gathering.origins[-1] = (first, producer, before, count + 1)
-                return
-        gathering.origins.append((row, producer, sequence, 1))
 
     def _publish_turn(self) -> None:
         self.publish()
@@ -75,38 +71,31 @@ class Singles:
 
     def publish(self) -> None:
         """Publish what was gathered; whatever must come behind it calls this first."""
-        gathered, self._gathering = self._gathering, {}
-        for topic, gathering in gathered.items():
-            self._publish(topic, gathering)
-
-    def _publish(self, topic: str, gathering: _Gathering) -> None:
+        runs, self._runs, self._count = self._runs, [], 0
         now_us = self._shard.clock.wall_us()
-        try:
-            singles, origins, names = gathering.singles, gathering.origins, gathering.names
-            published = self._shard.publish_singles(topic, singles, origins, now_us, names)
-        except (LimitExceeded, Overloaded):  # of all together: some of them may fit
-            published = None
-        except PenstockError as error:
-            for connection, correlation in gathering.requests:
-                connection.refuse(correlation, error)
-            return
-        if published is None:
-            self._publish_one_by_one(topic, gathering, now_us)
-            return
-        (partition, base, _), commit = published
-        self._listener.commits.when_done(commit, partial(_answer, gathering.requests, partition, base))
+        while runs:
+            taken = self._publish_runs(runs, now_us)
+            if taken < len(runs):
+                self._publish_one_by_one(runs[taken], now_us)
+            runs = runs[taken + 1 :]
 
-    def _publish_one_by_one(self, topic: str, gathering: _Gathering, now_us: int) -> None:
-        """Some may have been published before or have no room, or the topic is new."""
-        origins: dict[int, tuple[str, int]] = {}
-        for row, producer, sequence, count in gathering.origins:
-            origins.update({row + place: (producer, sequence + place) for place in range(count)})
-        for row, (single, (connection, correlation)) in enumerate(
-            zip(gathering.singles, gathering.requests, strict=True)
-        ):
-            whose, number = origins.get(row, (None, 0))
-            name = name_at(gathering.names, row)
-            self.publish_one(connection, correlation, topic, single, None, now_us, whose, number, name)
+    def _publish_runs(self, runs: list[_Run], now_us: int) -> int:
+        """Publish the first of some runs; how many."""
+        try:
+            places, commit = self._shard.publish_runs(runs, now_us)
+        except (LimitExceeded, Overloaded):  # of all together: some of them may fit
+            return 0
+        except PenstockError as error:
+            _refuse(runs, error)
+            return len(runs)
+        if places:
+            self._listener.commits.when_done(commit, partial(_answer, runs, places))
+        return len(places)
+
+    def _publish_one_by_one(self, run: _Run, now_us: int) -> None:
+        for place, (value, correlation) in enumerate(zip(run.values, run.correlations, strict=True)):
+            origin = (run.producer, run.sequence + place, run.name)
+            self.publish_one(run.connection, correlation, run.topic, Single(value), None, now_us, *origin)
 
     def publish_one(
         self,
@@ -130,17 +119,21 @@ class Singles:
         self._listener.commits.reply_after(commit, connection, correlation, reply)
 
 
-def _answer(requests: list[tuple[Connection, int]], partition: int, base: int, error: PenstockError | None) -> None:
+def _answer(runs: list[_Run], places: list[tuple[int, int]], error: PenstockError | None) -> None:
     """Tell everybody where their messages are; the replies of one connection go together."""
     if error is not None:
-        for connection, correlation in requests:
-            connection.refuse(correlation, error)
+        _refuse(runs[: len(places)], error)
         return
-    replies: list[bytes] = []
-    last = requests[0][0]
-    for offset, (connection, correlation) in enumerate(requests, base):
-        if connection is not last:
+    last, replies = runs[0].connection, list[bytes]()
+    for run, (partition, base) in zip(runs, places, strict=False):
+        if run.connection is not last:
             last.answer_now(replies)
-            last, replies = connection, []
-        replies.append(published_single(correlation, partition, offset))
+            last, replies = run.connection, []
+        replies += published_singles(run.correlations, partition, base)
     last.answer_now(replies)
+
+
+def _refuse(runs: list[_Run], error: PenstockError) -> None:
+    for run in runs:
+        for correlation in run.correlations:
+            run.connection.refuse(correlation, error)

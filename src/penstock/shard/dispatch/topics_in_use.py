@@ -98,7 +98,7 @@ class TopicsInUse:
         index = self._indexes.get(log)
         if index is None:
             return
-        batch = record.tags()
+        batch = record.columns()
         keys = batch.keys if effect.topic.config.order == "key" else None
         times = (batch.deliver_at, batch.expires_at)
         index.add(Columns(record.base, record.count, batch.priority, batch.priorities, *times, keys))
