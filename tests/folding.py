@@ -70,10 +70,8 @@ _NOTHING = PartitionState().state()
 def assert_noted(topic: Topic) -> None:
     """What is kept encoded of a topic for the next checkpoint is what it is."""
     if topic.noted is not None:
-        noted, state = (
-            _telling(one) for one in (msgspec.msgpack.decode(topic.noted, type=TopicState), topic_state(topic))
-        )
-        assert noted == state, f"{topic.name} was changed since"
+        noted = msgspec.msgpack.decode(b"".join(topic.noted), type=TopicState)
+        assert _telling(noted) == _telling(topic_state(topic)), f"{topic.name} was changed since"
 
 
 def _telling(state: TopicState) -> bytes:

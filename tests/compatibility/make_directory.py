@@ -42,7 +42,7 @@ from tests.compatibility.stopping import StoppableStorage, journal_files, until
 DIRECTORIES = ("closed", "killed", "repaired", "served")
 _HOUR_US = 3_600_000_000
 _OPTIONS: dict[str, Any] = {"min_free_bytes": 0, "max_unwritten_bytes": "64KiB"}  # staged in steps of half of that
-_SMALL_FILES: dict[str, Any] = {"journal_file_bytes": 4096, "segment_min_bytes": 2048, "journal_files_max": 100}
+_SMALL_FILES: dict[str, Any] = {"journal_file_bytes": 4096, "segment_min_bytes": 2048, "journal_files_max": 1}
 _EXPIRING = ("archived", "removed", "holes")
 _STAGING, _RETAINING, _DELETING = "staging", "retaining", "deleting"
 _ROUND = (

@@ -107,7 +107,7 @@ def test_Q10_no_message_of_100000_scattered_acks_comes_again(shard_on: Opened, e
 
 def test_Q1_events_that_settling_carries_on_are_not_applied_twice(shard_on: Opened) -> None:
     storage = FaultyStorage(3)
-    shard = shard_on(storage, segment_min_bytes="1MiB")
+    shard = shard_on(storage, segment_min_bytes="1MiB", journal_files_max=1)
     shard.journal.wait(shard.create_topic("t", {"max_deliveries": 10}))
     settler = Settler(shard)
     publish(shard, "t", *(str(number) for number in range(4)))

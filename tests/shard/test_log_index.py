@@ -70,7 +70,7 @@ def test_the_index_knows_the_columns_and_the_priority_of_every_block_live_and_re
 
 def test_blocks_that_are_carried_on_keep_what_is_known_of_them(shard_on: ShardOn) -> None:
     storage = MemoryStorage()
-    shard = shard_on(storage, journal_file_bytes=4096, segment_min_bytes=2000)
+    shard = shard_on(storage, journal_file_bytes=4096, segment_min_bytes=2000, journal_files_max=1)
     shard.publish_many("t", [Message(b"v", priority=9, expires_in=60), Message(b"w", priority=9)])
     shard.journal.flush()
     happened(shard, [Event(EventKind.ACKED, 1, 40, 3)])

@@ -153,7 +153,7 @@ def test_F2_a_refused_publish_leaves_the_producers_as_they_were(tmp_path: Path) 
 
 
 def test_F1_a_block_that_was_carried_on_does_not_make_its_producer_the_newest(tmp_path: Path) -> None:
-    with penstock.open(tmp_path / "data", **OPTIONS) as broker:
+    with penstock.open(tmp_path / "data", **{**OPTIONS, "journal_files_max": 1}) as broker:
         broker.create_topic("wide", partitions=2)
         small, large = penstock.Message("x", partition=0), penstock.Message("x" * 900, partition=1)
         broker.publish_many("wide", [small], producer="small", sequence=1)

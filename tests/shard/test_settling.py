@@ -10,6 +10,7 @@ from penstock.journal.layout import file_name
 from penstock.model.errors import StorageFailed
 from penstock.model.message import Message
 from penstock.segments.window import Window
+from penstock.shard import checkpoints
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep import settling
@@ -65,7 +66,7 @@ def test_L6_a_reader_sees_no_seam_when_settling_happens_in_the_middle(shard_on: 
 
 def test_small_partitions_are_carried_on_and_not_made_into_tiny_files(shard_on: ShardOn) -> None:
     storage = MemoryStorage()
-    shard = shard_on(storage, journal_file_bytes="64KiB", segment_min_bytes="16KiB")
+    shard = shard_on(storage, journal_file_bytes="64KiB", segment_min_bytes="16KiB", journal_files_max=1)
     settler = Settler(shard)
     for turn in range(20):
         for n in range(30):
@@ -186,7 +187,7 @@ def test_settling_now_makes_no_file_for_each_of_very_many_tiny_topics(
 ) -> None:
     monkeypatch.setattr(settling, "_TINY_FILES_MAX", 20)
     storage = MemoryStorage()
-    shard = shard_on(storage)
+    shard = shard_on(storage, journal_files_max=1)
     for n in range(30):
         publish(shard, f"tiny-{n}", b"x", b"y")
     publish(shard, "large", bytes(100_000))
@@ -219,3 +220,83 @@ def test_settling_now_makes_files_of_tiny_topics_that_are_few_or_old(
     Settler(shard).settle(everything=True)
     assert len(segments(storage)) == 20
     assert {name.split("/")[1] for name in segments(storage)} == {f"old-{n}" for n in range(10)}
+
+
+def test_what_nobody_writes_to_any_more_is_not_carried_again_and_again(shard_on: ShardOn) -> None:
+    storage = MemoryStorage()
+    shard = shard_on(storage, journal_file_bytes="64KiB", segment_min_bytes="16KiB")
+    settler = Settler(shard)
+    for n in range(30):
+        publish(shard, f"small-{n}", b"x")
+    for _ in range(40):
+        publish(shard, "big", *[bytes(1000)] * 60)
+        settler.settle()
+    assert settler.blocks_carried == 0
+    with shard.lock:
+        assert len(shard.journal.sealed_files()) <= 2
+    for turn in range(40):
+        publish(shard, f"small-{turn % 30}", b"y")
+        publish(shard, "big", *[bytes(1000)] * 60)
+        settler.settle()
+        with shard.lock:
+            assert len(shard.journal.sealed_files()) <= 5
+    assert 0 < settler.blocks_carried < 40 * 30
+    again = engine_on_again(shard, storage, shard_on)
+    assert sum(len(offsets(again, f"small-{n}")) for n in range(30)) == 70
+
+
+class CountedStorage(FaultyStorage):
+    """Counts the bytes of checkpoints."""
+
+    checkpoint_bytes = 0
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        if new.startswith("checkpoint"):
+            self.checkpoint_bytes += len(self.contents[new])
+
+
+def test_a_large_checkpoint_is_written_less_often_than_journal_files_are_sealed(
+    shard_on: ShardOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_SMALL_BYTES", 0)
+    storage = CountedStorage()
+    options = {"journal_file_bytes": "64KiB", "segment_min_bytes": "16KiB", "journal_files_max": 100}
+    shard = shard_on(storage, **options)
+    settler = Settler(shard)
+    for n in range(100):
+        publish(shard, f"small-{n}", b"x")
+    shard.checkpoint()
+    storage.checkpoint_bytes = 0
+    for turn in range(60):
+        publish(shard, "big", *[bytes([turn]) * 1000] * 60)
+        settler.settle()
+    published = 60 * 60_000
+    assert 0 < storage.checkpoint_bytes < published / 3
+    again = shard_on(storage.crash(), **options)
+    assert offsets(again, "big") == list(range(3600))
+    Settler(again).settle(everything=True)
+    assert len(again.topic("big").partitions[0].messages) == 0
+    assert offsets(again, "big") == list(range(3600))
+
+
+def test_a_large_checkpoint_waits_neither_for_more_files_than_there_may_be_nor_with_what_is_old(
+    shard_on: ShardOn, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_SMALL_BYTES", 0)
+    options = {"journal_file_bytes": "16KiB", "segment_min_bytes": "4KiB", "journal_files_max": 3}
+    shard = shard_on(MemoryStorage(), settle_after="1h", **options)
+    settler = Settler(shard)
+    for n in range(500):
+        publish(shard, f"small-{n}", b"x")
+    settled = []
+    for turn in range(20):
+        publish(shard, "big", *[bytes([turn]) * 100] * 100)
+        settler.settle()
+        settled.append(settler.segments_written)
+        with shard.lock:
+            assert len(shard.journal.sealed_files()) <= 4
+    assert len(set(settled)) < 15
+    clock.advance(7200)
+    settler.settle()
+    assert len(shard.topic("big").partitions[0].messages) == 0

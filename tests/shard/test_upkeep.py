@@ -156,7 +156,7 @@ def test_a_fork_owns_nothing_of_the_broker(tmp_path: Path) -> None:
 
 def test_a_sync_that_failed_at_a_checkpoint_frees_no_journal_file(shard_on: ShardOn) -> None:
     storage = FaultyStorage()
-    shard = shard_on(storage, sync="never", journal_file_bytes=4096, segment_min_bytes=2000)
+    shard = shard_on(storage, sync="never", journal_file_bytes=4096, segment_min_bytes=2000, journal_files_max=1)
     publish(shard, b"small", "small")
     for n in range(20):
         publish(shard, bytes([n]) * 400)
@@ -182,7 +182,7 @@ def test_R5_a_sync_that_finds_the_disk_full_freezes_like_any_other(shard_on: Sha
 
 def test_a_crash_between_carrying_and_the_checkpoint_leaves_no_file_behind(shard_on: ShardOn) -> None:
     storage = FaultyStorage()
-    options = {"journal_file_bytes": 4096, "segment_min_bytes": 1000}
+    options = {"journal_file_bytes": 4096, "segment_min_bytes": 1000, "journal_files_max": 1}
     shard = shard_on(storage, **options)
     publish(shard, b"small", "small")
     for n in range(12):

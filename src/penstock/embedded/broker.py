@@ -259,8 +259,9 @@ class Broker(Administration):
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
         with Uninterrupted():
             self.shard.journal.wait(self.shard.delete_topic(name))
-            with contextlib.suppress(BrokerClosed):  # closing writes one too
-                self.shard.checkpoint()
+            if self.shard.state.files_to_delete:
+                with contextlib.suppress(BrokerClosed):  # closing writes one too
+                    self.shard.checkpoint()
 
     def settle(self) -> None:
         """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""

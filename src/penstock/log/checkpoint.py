@@ -1,19 +1,27 @@
 """The checkpoint: the state in one file, so that recovery reads only the journal behind it.
 
 A file is `PENCHECK`, a u32 CRC-32C, and msgpack of `Checkpoint`.
+
+Encoded topics are kept until the fold changes them, and so is what is large in them, piece by piece. So encoding costs
+what has changed since the last checkpoint, not what there is; only the bytes are written again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import logging
+from collections.abc import Iterator, Sequence
 
 import msgspec
+from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.log.fold import dedupe_window, histories
 from penstock.log.partition_log import Log
+from penstock.log.pieces import Pieces, array_head
 from penstock.log.records import StagedRecord
 from penstock.log.state import State
 from penstock.log.topics import Topic
@@ -73,21 +81,32 @@ class Checkpoint(msgspec.Struct):
     floors: dict[str, int]
     doomed: list[str]
     """Files that nothing refers to any more; removed once this checkpoint is on disk."""
-    topics: list[TopicState]
     clean: bool = False
     """Whether closing wrote it: then no file is there that it does not know of."""
     staged: list[StagedRecord] = []
     """The newest staged publish of each producer, the one silent for longest first."""
+    topics: list[TopicState] = []
+    """The last field: topics that are encoded already are put behind the others."""
 
 
+_NOTHING = b"\x90"  # of msgpack: an empty array
+_EIGHT = b"\x98"  # an array of eight: a `TopicState`
+_FEW = 16  # pieces, which are cheaper to keep as one
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
-    """The bytes of a file."""
-    body = _encode(checkpoint)
-    return [MAGIC + crc32c(body).to_bytes(4, "little"), body]
+def encode_checkpoint(checkpoint: Checkpoint, topics: Sequence[Pieces] = ()) -> Pieces:
+    """The bytes of a file, with topics that are encoded already behind those of the checkpoint."""
+    head = _encode(msgspec.structs.replace(checkpoint, topics=[]))
+    assert head.endswith(_NOTHING)
+    pieces = [
+        head[: -len(_NOTHING)] + array_head(len(checkpoint.topics) + len(topics)),
+        *map(_encode, checkpoint.topics),
+        *itertools.chain.from_iterable(topics),
+    ]
+    crc = functools.reduce(extend, pieces, 0)
+    return [MAGIC + crc.to_bytes(4, "little"), *pieces]
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint | None:
@@ -126,33 +145,45 @@ def forget_segment(log: LogState, info: SegmentInfo) -> None:
 
 def topic_state(topic: Topic) -> TopicState:
     """A topic as the checkpoint keeps it: only what is committed, for the rest may never be."""
-    producers: _Produced = [] if topic.producers is None else list(topic.producers.entries())
     delivery = [None if part.state is None else part.state.state() for part in topic.partitions]
-    return TopicState(*_small_parts(topic), producers, delivery if any(delivery) else None)
-
-
-def encoded_topic(topic: Topic) -> msgspec.Raw:
-    """The same, encoded: kept until the fold changes the topic, and likewise what is large in it, part by part.
-
-    So what a checkpoint costs depends on what has changed since the last one, not on how much there is.
-    """
-    if topic.noted is None:
-        producers = [] if topic.producers is None else topic.producers.encoded()
-        delivery = [None if part.state is None else part.state.encoded() for part in topic.partitions]
-        fields = (*_small_parts(topic), producers, delivery if any(delivery) else None)
-        topic.noted = msgspec.Raw(_encode(fields))
-    return topic.noted
-
-
-def _small_parts(topic: Topic) -> tuple[int, str, dict[str, object], list[LogState], list[LogState | None], _Ids]:
-    """The first fields of a `TopicState`."""
-    return (
+    return TopicState(
         topic.id,
         topic.name,
         dataclasses.asdict(topic.config),
+        *_log_states(topic),
+        [] if topic.dedupe is None else list(topic.dedupe.entries()),
+        [] if topic.producers is None else list(topic.producers.entries()),
+        delivery if any(delivery) else None,
+    )
+
+
+def encode_changed(topic: Topic) -> Iterator[None]:
+    """Encode what is large in a topic, in small steps; it may change in between."""
+    if topic.dedupe is not None:
+        yield from topic.dedupe.encode_changed()
+    if topic.producers is not None:
+        yield from topic.producers.encode_changed()
+
+
+def encoded_topic(topic: Topic) -> Pieces:
+    """The same as `topic_state`, encoded; kept until the fold changes the topic."""
+    if topic.noted is None:
+        delivery = [None if part.state is None else part.state.encoded() for part in topic.partitions]
+        pieces = [
+            _EIGHT,
+            *map(_encode, (topic.id, topic.name, topic.config, *_log_states(topic))),
+            *([_NOTHING] if topic.dedupe is None else topic.dedupe.encoded()),
+            *([_NOTHING] if topic.producers is None else topic.producers.encoded()),
+            _encode(delivery if any(delivery) else None),
+        ]
+        topic.noted = [b"".join(pieces)] if len(pieces) <= _FEW else pieces
+    return topic.noted
+
+
+def _log_states(topic: Topic) -> tuple[list[LogState], list[LogState | None]]:
+    return (
         [_log_state(partition.messages) for partition in topic.partitions],
         [None if partition.events is None else _log_state(partition.events) for partition in topic.partitions],
-        [] if topic.dedupe is None else list(topic.dedupe.entries()),
     )
 
 

@@ -75,6 +75,7 @@ def _messages(state: State, record: Messages, place: Place) -> Sequence[Effect]:
     if not is_new:  # the checkpoint has it, or it was carried on
         return _NOTHING
     topic = log.topic
+    topic.noted = None
     if record.flags & TAGS:
         _remember(topic, record, state.config.max_producers)
     published = Published(topic, partition, record, place[2])
@@ -91,6 +92,7 @@ def _events(state: State, record: Events, place: Place) -> Sequence[Effect]:
     if not is_new:
         return _NOTHING
     topic, events = log.topic, list(merge_acks(record.events))
+    topic.noted = None
     for event in events:
         if event.kind in _GONE:
             let_go(state, partition.messages, event)
@@ -100,7 +102,7 @@ def _events(state: State, record: Events, place: Place) -> Sequence[Effect]:
 
 
 def _carried(state: State, record: Carried, place: Place) -> Sequence[Effect]:
-    """Settling wrote it again, as it is; its topic may be gone meanwhile."""
+    """Settling wrote it again, as it is, which no checkpoint says; its topic may be gone meanwhile."""
     log = _log(state, record)
     if log is not None:
         log.add(state.usage, record.base, record.count, place, record.timestamp_us, record.content)
@@ -111,6 +113,7 @@ def _lost(state: State, record: LostRecord, _: Place) -> Sequence[Effect]:
     """A repair lost it: its offsets are never given again."""
     log = _log(state, record) if record.kind in (BlockKind.MESSAGES, BlockKind.EVENTS) else None
     if log is not None:
+        log.topic.noted = None
         log.skip(record.base + record.count)
     return _NOTHING
 
@@ -126,8 +129,8 @@ def _partition(state: State, record: Record) -> Partition | None:
     topic = state.catalog.by_id.get(record.topic) or _lost_topic(state, record.topic)
     if topic is None:
         return None
-    topic.noted = None
     if record.partition >= len(topic.partitions):
+        topic.noted = None
         topic.widen(record.partition + 1)
     return topic.partitions[record.partition]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from msgspec import Raw, msgpack
+from msgspec import msgpack
 
+from penstock.log.pieces import Pieces, array_head
 from penstock.model.batch import Origin
 from penstock.model.errors import StaleSequence
 from penstock.model.message import IdRun
@@ -14,7 +15,7 @@ from penstock.model.message import IdRun
 HISTORY = 1024  # how many of a producer's newest sequences can be repeated
 _SEQUENCES_EACH = 16  # what a producer has on average, when there are as many as there may be
 _FORGOTTEN = IdRun(0, 0, 0)
-_ARRAY_32 = b"\xdd"  # of msgpack: an array whose length follows, in 32 bits
+_STRETCH_SEQUENCES = 1024  # those of producers that are encoded together
 _encode = msgpack.Encoder().encode
 
 
@@ -29,13 +30,66 @@ _Run = tuple[int, int, int, int]
 class _History:
     """What one producer published lately; everything up to `floor` that is not in it is forgotten."""
 
-    __slots__ = ("end", "floor", "noted", "published")
+    __slots__ = ("end", "entries", "floor", "noted", "producer", "published", "stretch")
 
-    def __init__(self) -> None:
+    def __init__(self, producer: str) -> None:
+        self.producer = producer
         self.floor = -1
         self.end = 0  # no sequence from here on was published, nor forgotten
         self.published: _Sequences = {}
-        self.noted: tuple[int, bytes] | None = None  # how many entries, and these encoded, until it changes
+        self.noted: bytes | None = None  # its entries, encoded, until it changes
+        self.entries = 0  # how many these are
+        self.stretch: _Stretch | None = None  # that has it encoded with its neighbours, until it changes
+
+    def changes(self) -> None:
+        """What is encoded of it holds no longer."""
+        if self.stretch is not None:
+            self.stretch.noted = None
+            self.noted = self.stretch = None
+
+    def encode(self) -> bytes:
+        """Its entries, encoded; kept until it changes."""
+        if self.noted is None:
+            entries = list(map(_encode, _entries(self)))
+            self.noted, self.entries = b"".join(entries), len(entries)
+        return self.noted
+
+
+class _Stretch:
+    """Neighbours in the order of the producers, encoded together: so a million of them are few pieces."""
+
+    __slots__ = ("entries", "members", "noted", "sequences")
+
+    def __init__(self) -> None:
+        self.members: list[_History] = []  # also those that have changed since, until it is encoded again
+        self.noted: bytes | None = None  # their entries, encoded, until one of them changes
+        self.entries = 0
+        self.sequences = 0
+
+    def take(self, history: _History) -> None:
+        """Have one more, behind the others."""
+        self.noted = None
+        self.members.append(history)
+        self.sequences += 1 + len(history.published)
+        history.stretch = self
+
+    def take_over(self, other: _Stretch) -> None:
+        """Have all that another one has, behind the others."""
+        for history in other._left():
+            self.take(history)
+        other.noted = None
+
+    def encode(self) -> bytes:
+        """The entries of those that have not changed since; kept until one of them does."""
+        if self.noted is None:
+            self.members = self._left()
+            self.noted = b"".join([history.encode() for history in self.members])
+            self.entries = sum(history.entries for history in self.members)
+            self.sequences = sum(1 + len(history.published) for history in self.members)
+        return self.noted
+
+    def _left(self) -> list[_History]:
+        return [history for history in self.members if history.stretch is self]
 
 
 class ProducerHistories:
@@ -45,13 +99,14 @@ class ProducerHistories:
     who is forgotten, depends on the journal alone, and is the same after a restart (F1).
     """
 
-    __slots__ = ("_coming", "_coming_run", "_producers", "_sequences")
+    __slots__ = ("_coming", "_coming_run", "_producers", "_sequences", "_stretches")
 
     def __init__(self) -> None:
         self._producers: dict[str, _History] = {}  # idle for longest first
         self._sequences = 0
         self._coming_run: dict[str, _Run] = {}  # of each producer the first singles on their way, and what follows them
         self._coming: dict[str, _Sequences] = {}  # everything else
+        self._stretches: list[_Stretch] = []  # those who published after they were made stand behind them
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -148,7 +203,7 @@ class ProducerHistories:
     def remember(self, producer: str, sequence: int, run: IdRun) -> None:
         """Note one partition's part of a sequence; a run of no messages says that it is forgotten."""
         history = self._latest(producer)
-        history.noted, history.end = None, max(history.end, sequence + 1)
+        history.end = max(history.end, sequence + 1)
         if not run.count:
             history.floor = max(history.floor, sequence)
             return
@@ -173,6 +228,8 @@ class ProducerHistories:
         history = self._producers.get(producer)
         if history is None or len(self._producers) > 1:
             history = self._latest(producer)
+        elif history.stretch is not None:
+            history.changes()
         published, end = history.published, first + count
         if first >= history.end:
             history.end = end
@@ -184,13 +241,16 @@ class ProducerHistories:
             published[first] = (first, partition, base)
         else:
             published.update(dict.fromkeys(range(first, end), (first, partition, base)))
-        history.noted = None
         if len(published) > 2 * HISTORY:
             self._trim(history)
 
     def _latest(self, producer: str) -> _History:
         """The history of a producer, which has published last of all."""
-        history = self._producers.pop(producer, None) or _History()
+        history = self._producers.pop(producer, None)
+        if history is None:
+            history = _History(producer)
+        elif history.stretch is not None:
+            history.changes()
         self._producers[producer] = history
         return history
 
@@ -204,24 +264,46 @@ class ProducerHistories:
     def keep_to(self, producers_max: int) -> None:
         """Forget those who have been silent for longest, until no more than so many are left."""
         while len(self._producers) > producers_max or self._sequences > 2 * HISTORY + _SEQUENCES_EACH * producers_max:
-            idlest = next(iter(self._producers))
-            self._sequences -= len(self._producers.pop(idlest).published)
+            idlest = self._producers.pop(next(iter(self._producers)))
+            idlest.changes()
+            self._sequences -= len(idlest.published)
 
     def entries(self) -> Iterator[tuple[str, int, IdRun]]:
         """Everything remembered, in an order in which `restore` can take it; singles have a count below 0."""
-        for producer, history in self._producers.items():
-            yield from _entries(producer, history)
+        return itertools.chain.from_iterable(map(_entries, self._producers.values()))
 
-    def encoded(self) -> Raw:
-        """The same, encoded as one array; what a producer has in it is kept until it publishes again."""
-        parts: list[tuple[int, bytes]] = []
-        for producer, history in self._producers.items():
-            if history.noted is None:
-                entries = list(map(_encode, _entries(producer, history)))
-                history.noted = (len(entries), b"".join(entries))
-            parts.append(history.noted)
-        head = _ARRAY_32 + sum(count for count, _ in parts).to_bytes(4, "big")
-        return Raw(b"".join([head, *(encoded for _, encoded in parts)]))
+    def encode_changed(self) -> Iterator[None]:
+        """Encode what has changed, in small steps; it may change again in between."""
+        new = _Stretch()
+        for history in self._new():
+            new.take(history)
+            if new.sequences >= _STRETCH_SEQUENCES:
+                self._stretches.append(new)
+                new = _Stretch()
+        self._stretches.append(new)
+        kept: list[_Stretch] = []
+        for stretch in self._stretches:
+            if stretch.noted is None:
+                stretch.encode()
+                yield
+            if kept and kept[-1].sequences + stretch.sequences <= _STRETCH_SEQUENCES:
+                kept[-1].take_over(stretch)
+            elif stretch.members:
+                kept.append(stretch)
+        self._stretches = kept
+
+    def _new(self) -> list[_History]:
+        """Those who are in no stretch: they published last."""
+        new = list(itertools.takewhile(lambda history: history.stretch is None, reversed(self._producers.values())))
+        new.reverse()
+        return new
+
+    def encoded(self) -> Pieces:
+        """The same as `entries`, as pieces of one encoded array; those are kept until their producers publish again."""
+        for _ in self.encode_changed():
+            pass
+        pieces = [stretch.encode() for stretch in self._stretches]
+        return [array_head(sum(stretch.entries for stretch in self._stretches)), *pieces]
 
     def restore(self, producer: str, sequence: int, run: IdRun) -> None:
         """Take one of the `entries` back."""
@@ -231,7 +313,8 @@ class ProducerHistories:
             self.remember(producer, sequence, run)
 
 
-def _entries(producer: str, history: _History) -> Iterator[tuple[str, int, IdRun]]:
+def _entries(history: _History) -> Iterator[tuple[str, int, IdRun]]:
+    producer = history.producer
     if history.floor >= 0:
         yield producer, history.floor, _FORGOTTEN
     for known, sequences in itertools.groupby(history.published, history.published.__getitem__):

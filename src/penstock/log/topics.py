@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from zlib import crc32
 
-from msgspec import Raw
-
 from penstock.delivery.partition import PartitionState
 from penstock.log.dedupe import DedupeWindow
 from penstock.log.partition_log import Log, first_offset
+from penstock.log.pieces import Pieces
 from penstock.log.producers import ProducerHistories
 from penstock.model.bounds import shown
 from penstock.model.config import TopicConfig
@@ -83,7 +82,7 @@ class Topic:
         self.committed = False  # whether its creation is on disk
         self.deleting = False  # its deletion is on the way to the disk
         self.changes: tuple[TopicConfig, ...] = ()  # options that are on the way to the disk, oldest first
-        self.noted: Raw | None = None  # as the last checkpoint has it, until it changes
+        self.noted: Pieces | None = None  # as the last checkpoint has it, until it changes
         self._turn = 0
 
     def widen(self, partitions: int) -> None:

@@ -54,7 +54,7 @@ class Usage:
         """Whether a block from before a time is needed of a file."""
         file = self.of(sequence)
         if file.oldest_us < limit_us:  # that block may be needed no longer
-            times_us = (b.timestamp_us for log in file.owners for b in log.blocks() if b.sequence == sequence)
+            times_us = (block.timestamp_us for log in file.owners for block in log.blocks_in(sequence))
             file.oldest_us = min(times_us, default=TIME_US_MAX)
         return file.oldest_us < limit_us
 

@@ -5,18 +5,22 @@ A rotten bit in one leaves the other, and journal files go only when both copies
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.log.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.log.pieces import Pieces
 from penstock.model.errors import CorruptData
 from penstock.storage import Storage, put_file, read_file
 
 COPIES = ("checkpoint-a", "checkpoint-b")
 
 
-def write_checkpoint(storage: Storage, checkpoint: Checkpoint) -> None:
-    """Put both copies on disk."""
-    buffers = encode_checkpoint(checkpoint)
+def write_checkpoint(storage: Storage, checkpoint: Checkpoint, topics: Sequence[Pieces] = ()) -> int:
+    """Put both copies on disk, with topics that are encoded already; how large each is."""
+    buffers = encode_checkpoint(checkpoint, topics)
     for name in COPIES:
         put_file(storage, name, buffers)
+    return sum(map(len, buffers))
 
 
 def read_checkpoint(storage: Storage) -> Checkpoint | None:

@@ -3,13 +3,16 @@
 1. A log with at least `segment_min_bytes` in the journal, or with anything older than `settle_after`, becomes
    a segment. So do all when asked to settle now, except that tiny logs stay where they are if there are very
    many of them: each would take a file and directories of its own.
-2. A sealed journal file that needs at most a quarter of `journal_file_bytes` is cleaned: what is needed is
-   carried, as it is, to the end of the journal, and the file is used again.
+2. A sealed journal file that needs at most a quarter of `journal_file_bytes` can be cleaned: what is needed is
+   carried, as it is, to the end of the journal, and the file is used again. Those that need least are, while there
+   are more such files than half of `journal_files_max`, or more files than that are needed altogether: what nobody
+   writes to any more is not carried again and again.
 3. With more than `journal_files_max` sealed files left, logs of the oldest are settled, largest first,
    until rule 2 applies to it.
 
 Segments are on disk before the checkpoint names them, and the checkpoint is on disk before a journal file goes:
-a crash in between leaves files that are written again or removed, never a gap.
+a crash in between leaves files that are written again or removed, never a gap. A pass ends with a checkpoint; so while
+the journal behind the last one is small beside it, and has no more files than it may, what is sealed waits.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.journal import Commit
@@ -61,30 +65,51 @@ class Settler:
             shard.journal.flush()
             if (everything and self._wanted_logs()) or self._is_old():
                 shard.journal.seal()
-            started_s = shard.clock.monotonic_s()
-            before = self.segments_written
-            carried = self.blocks_carried
-            self._write_segments(self._wanted_logs() if everything else self._due_logs())
-            while (file := self._crowded_file()) is not None:
-                needed_bytes = self._needed_bytes(file)
-                self._write_segments(self._largest_logs(file))
-                if self._needed_bytes(file) == needed_bytes:
-                    break  # the rest of it cannot be read
-            self._carry()
-            with shard.lock:
-                free = [file for file in shard.journal.sealed_files() if self._usage(file).live_bytes == 0]
-            if free or shard.state.files_to_delete or self.segments_written > before:
-                shard.checkpoint(without=free)
-            if free or (self.segments_written, self.blocks_carried) != (before, carried):
-                shard.meters.settle_s.observe(shard.clock.monotonic_s() - started_s)
+            if everything or self._is_worthwhile():
+                self._pass(self._wanted_logs() if everything else self._due_logs())
+            elif shard.state.files_to_delete:
+                shard.checkpoint()
+
+    def _pass(self, logs: list[Log]) -> None:
+        shard = self._shard
+        started_s = shard.clock.monotonic_s()
+        before = self.segments_written
+        carried = self.blocks_carried
+        self._write_segments(logs)
+        while (file := self._crowded_file()) is not None:
+            needed_bytes = self._needed_bytes(file)
+            self._write_segments(self._largest_logs(file))
+            if self._needed_bytes(file) == needed_bytes:
+                break  # the rest of it cannot be read
+        for file in self._files_to_clean():
+            self._carry(file)
+        with shard.lock:
+            free = [file for file in shard.journal.sealed_files() if self._usage(file).live_bytes == 0]
+        if free or shard.state.files_to_delete or self.segments_written > before:
+            shard.checkpoint(without=free)
+        if free or (self.segments_written, self.blocks_carried) != (before, carried):
+            shard.meters.settle_s.observe(shard.clock.monotonic_s() - started_s)
+
+    def _is_worthwhile(self) -> bool:
+        """Whether a pass is due: it ends with a checkpoint, and a large one must not be written too often."""
+        shard = self._shard
+        with shard.lock:
+            files = shard.journal.sealed_files()
+            limit_us = self._limit_us()
+            if any(shard.state.usage.has_older(file.sequence, limit_us) for file in files):
+                return True
+        return len(files) > shard.config.journal_files_max or shard.checkpoints.is_worthwhile()
+
+    def _limit_us(self) -> int:
+        """What is older is settled, however little it is."""
+        return self._shard.clock.wall_us() - round(self._shard.config.settle_after * 1_000_000)
 
     def _is_old(self) -> bool:
         """Whether the current file holds a block that has waited long enough."""
         shard = self._shard
-        limit_us = shard.clock.wall_us() - round(shard.config.settle_after * 1_000_000)
         with shard.lock:
             file = shard.journal.current
-            return file is not None and shard.state.usage.has_older(file.sequence, limit_us)
+            return file is not None and shard.state.usage.has_older(file.sequence, self._limit_us())
 
     def _usage(self, file: JournalFile) -> FileUsage:
         """What is still needed of a file."""
@@ -101,28 +126,31 @@ class Settler:
         """The logs in sealed files that must be settled now."""
         with self._shard.lock:
             files = self._shard.journal.sealed_files()
-        return [log for log in self._logs_in(files) if self._is_due(log)]
+        return self._due_in(files)
 
     def _wanted_logs(self) -> list[Log]:
         """The logs to settle on request: all, or all that are due or not tiny."""
         with self._shard.lock:
             files = list(self._shard.journal.files.values())
-        logs = self._logs_in(files)
-        tiny = {log for log in logs if log.live_bytes < _TINY_BYTES and not self._is_due(log)}
-        return logs if len(tiny) <= _TINY_FILES_MAX else [log for log in logs if log not in tiny]
+        logs: dict[Log, None] = {}
+        for file in files:
+            with self._shard.lock:
+                logs.update(dict.fromkeys(log for log in self._usage(file).owners if log.live_bytes))
+        tiny = {log for log in logs if log.live_bytes < _TINY_BYTES}.difference(self._due_in(files))
+        return [log for log in logs if len(tiny) <= _TINY_FILES_MAX or log not in tiny]
 
-    def _logs_in(self, files: list[JournalFile]) -> list[Log]:
-        with self._shard.lock:
-            owners: dict[Log, None] = {}
-            for file in files:
-                owners.update(self._usage(file).owners)
-            return [log for log in owners if len(log)]
-
-    def _is_due(self, log: Log) -> bool:
-        config = self._shard.config
-        limit_us = self._shard.clock.wall_us() - round(config.settle_after * 1_000_000)
-        with self._shard.lock:
-            return len(log) > 0 and (log.live_bytes >= config.segment_min_bytes or log.block(0).timestamp_us < limit_us)
+    def _due_in(self, files: list[JournalFile]) -> list[Log]:
+        """The logs in files that have much in the journal, or have had something there for long: few of thousands."""
+        config, usage = self._shard.config, self._shard.state.usage
+        limit_us = self._limit_us()
+        due: dict[Log, None] = {}
+        for file in files:
+            with self._shard.lock:
+                owners = usage.of(file.sequence).owners
+                due.update(dict.fromkeys(log for log in owners if log.live_bytes >= config.segment_min_bytes))
+                if usage.has_older(file.sequence, limit_us):
+                    due.update(dict.fromkeys(log for log in owners if log.is_older(limit_us)))
+        return [log for log in due if len(log)]
 
     def _write_segments(self, logs: list[Log]) -> None:
         """Write segments of what the logs have in the journal: many files, with few syncs of directories."""
@@ -218,42 +246,48 @@ class Settler:
             if self._is_cleanable(file, left):
                 break
             with self._shard.lock:
-                inside = sum(block.length for block in log.blocks() if block.sequence == file.sequence)
+                inside = log.bytes_in(file.sequence)
             if inside:
                 logs.append(log)
                 left -= inside
         return logs
 
-    def _carry(self) -> None:
-        """Write the needed blocks of cleanable files again, in groups of about a megabyte."""
+    def _files_to_clean(self) -> list[JournalFile]:
+        """Those of which least is needed, as far as there are too many."""
+        files_max = self._shard.config.journal_files_max
+        with self._shard.lock:
+            sealed = [(self._usage(file).live_bytes, file) for file in self._shard.journal.sealed_files()]
+        needed = [(live_bytes, file) for live_bytes, file in sealed if live_bytes]
+        cleanable = [(live_bytes, file) for live_bytes, file in needed if self._is_cleanable(file, live_bytes)]
+        too_many = max(0, len(cleanable) - files_max // 2, len(needed) - files_max)
+        return [file for _, file in sorted(cleanable, key=itemgetter(0))[:too_many]]
+
+    def _carry(self, file: JournalFile) -> None:
+        """Write the needed blocks of a file again, in groups of about a megabyte."""
         shard = self._shard
         with shard.lock:
-            needed = {file: self._usage(file).live_bytes for file in shard.journal.sealed_files()}
-            files = [file for file, live_bytes in needed.items() if live_bytes and self._is_cleanable(file, live_bytes)]
-        for file in files:
-            size = 0
-            commit: Commit | None = None
+            owners = list(self._usage(file).owners)
+        size = 0
+        commit: Commit | None = None
+        for log in owners:
             with shard.lock:
-                owners = list(self._usage(file).owners)
-            for log in owners:
+                blocks = log.blocks_in(file.sequence)
+            for block in blocks:
+                try:
+                    body = self._read([block])[0]
+                except CorruptData as error:
+                    _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
+                    continue
                 with shard.lock:
-                    blocks = [block for block in log.blocks() if block.sequence == file.sequence]
-                for block in blocks:
-                    try:
-                        body = self._read([block])[0]
-                    except CorruptData as error:
-                        _log.error("%s/%d cannot be carried on: %s", log.topic.name, log.partition, error)
-                        continue
-                    with shard.lock:
-                        commit = shard.journal.gather(Carried(log, block, body), len(body))
-                    self.blocks_carried += 1
-                    shard.meters.carried_bytes += len(body)
-                    size += len(body)
-                    if size >= _CARRY_BYTES:
-                        shard.journal.wait(commit)
-                        size = 0
-            if commit is not None:
-                shard.journal.wait(commit)
+                    commit = shard.journal.gather(Carried(log, block, body), len(body))
+                self.blocks_carried += 1
+                shard.meters.carried_bytes += len(body)
+                size += len(body)
+                if size >= _CARRY_BYTES:
+                    shard.journal.wait(commit)
+                    size = 0
+        if commit is not None:
+            shard.journal.wait(commit)
 
     def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
         """Whether little enough of a file is needed; one that was sealed early counts as full."""
