@@ -1,4 +1,4 @@
-"""Single messages of many topics and connections that come together: each is published, answered or refused by itself."""
+"""Single messages of many topics and connections that come together: each is published or refused for itself."""
 
 from __future__ import annotations
 

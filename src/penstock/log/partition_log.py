@@ -107,20 +107,16 @@ class Log:
 
     def blocks_in(self, sequence: int) -> list[BlockRef]:
         """Those of them that lie in one file; there may be very many others."""
-        places = () if self._blocks is None else self._blocks[2::_STRIDE]
-        return [self.block(index) for index, place in enumerate(places) if place >> 32 == sequence]
+        lines = _LINE.iter_unpack(self._blocks or b"")
+        return [self.block(index) for index, line in enumerate(lines) if line[2] == sequence]
 
     def bytes_in(self, sequence: int) -> int:
         """How many bytes they have in one file."""
-        if self._blocks is None:
-            return 0
-        places, contents = self._blocks[2::_STRIDE], self._blocks[3::_STRIDE]
-        return sum(content >> 32 for place, content in zip(places, contents, strict=True) if place >> 32 == sequence)
+        return sum(line[4] for line in _LINE.iter_unpack(self._blocks or b"") if line[2] == sequence)
 
     def is_older(self, limit_us: int) -> bool:
         """Whether its first block is from before a time."""
-        blocks = self._blocks
-        return blocks is not None and blocks[_STRIDE - 1] < limit_us
+        return bool(self._blocks) and self.block(0).timestamp_us < limit_us
 
     def snapshot(self) -> Iterator[BlockRef]:
         """The same, as they are now: there may be very many, so they are looked at without the lock."""

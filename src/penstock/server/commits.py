@@ -36,8 +36,8 @@ class Commits:
 
     What was read from all connections in one turn of the loop is committed together, with what comes in the next few
     turns. While the disk is quick that is done right here, which spares two thread switches a commit; when it was
-    slow, the broker's commit thread does most of them, and the loop goes on meanwhile. Only syncs count for that: what a
-    large commit computes would keep the loop waiting in a thread, too.
+    slow, the broker's commit thread does most of them, and the loop goes on meanwhile. Only syncs count for that: what
+    a large commit computes would keep the loop waiting in a thread, too.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shard: Shard) -> None:
