@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-peers clean
+.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-check bench-peers clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ screenshots: setup tools  ## take the pictures of the dashboard again
 bench: setup tools  ## measure the figures of the README; results go to benchmarks/results
 	@$(call install,$(VENV),$(LOCKED) -r requirements/bench.txt)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-check: setup tools  ## measure again, and name what is slower than recorded, beside its baseline
+	@$(BIN)/python -m benchmarks.check $(ARGS)
 
 bench-peers: $(PEERS)/.ready java  ## measure beside Redis, NATS, Kafka and others; installs them first
 	@KAFKA_JARS=$${KAFKA_JARS-$(CURDIR)/$(PEERS)/kafka} benchmarks/peers/install $(PEERS)/kafka

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import tempfile
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from rich.console import Console
 
 from benchmarks import pages
-from benchmarks.bench import Bench
 from benchmarks.figures import FIGURES
 from benchmarks.headlines import with_figures
-from benchmarks.load import values
 from benchmarks.machine import machine, moment
+from benchmarks.measuring import measure
 from benchmarks.results import keep
 from benchmarks.rows import Row
 from benchmarks.table import table_of
@@ -34,7 +29,7 @@ def main() -> None:
     rows: dict[str, list[Row]] = {}
     try:
         for name in options.names or FIGURES:
-            rows[name], figure = _measure(name, options)
+            rows[name], figure = measure(name, options.dir, quick=options.quick)
             console.print(f"[dim]{name}: measured in {figure['seconds']:.0f} s[/dim]")
             results = keep(kept, {name: figure})
     finally:
@@ -58,22 +53,6 @@ def _options() -> argparse.Namespace:
     if unknown := set(options.names) - set(FIGURES):
         parser.error(f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
     return options
-
-
-def _measure(name: str, options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
-    """One figure: its rows, and what to keep of it."""
-    values()
-    before, start_s = moment(), perf_counter()
-    options.dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-            rows = FIGURES[name](Bench(Path(directory).resolve(), options.quick))
-        os.sync()
-    finally:
-        with contextlib.suppress(OSError):
-            options.dir.rmdir()
-    lines = [row.as_json(judged=not options.quick) for row in rows]
-    return rows, {"seconds": round(perf_counter() - start_s, 1), "start": before, "end": moment(), "rows": lines}
 
 
 def _conclude(console: Console, figures: dict[str, list[Row]], *, quick: bool) -> None:
