@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.model.intake import Single
 from penstock.model.schedules import SCHEDULES, Schedule
+from penstock.model.singles import Single
 from tests.abuse.harness import Target
 
 TOPICS = 50

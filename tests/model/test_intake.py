@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from penstock.model.batch import Batch
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
-from penstock.model.intake import batch_of, check_message, check_messages
+from penstock.model.intake import check_message, check_messages
 from penstock.model.message import Message
 from penstock.model.names import PRIORITIES
+from penstock.model.singles import batch_of
 from penstock.model.units import TIME_US_MAX
 
 NOW_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z

@@ -10,10 +10,10 @@ import pytest
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
 from penstock.model.info import BrokerStatus, GroupInfo, MemberInfo, PartitionInfo, RecoveryReport, TopicInfo
-from penstock.model.intake import Single
 from penstock.model.letters import DeadLetter, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.schedules import DelayedMessage, Schedule
+from penstock.model.singles import Single
 from penstock.model.traces import Trace, TraceLine
 
 ID = MessageId("orders", 2, 45678)

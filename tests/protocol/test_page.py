@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from penstock.api.operations import OPERATIONS
-from penstock.model import events, info, intake, layout, letters, message, pipelines, schedules, tokens, traces
+from penstock.model import events, info, layout, letters, message, pipelines, schedules, singles, tokens, traces
 from penstock.protocol import consuming, failures, publishing, session
 from penstock.protocol.frames import ERROR, REPLY, Command, FrameReader, frame
 from penstock.protocol.publishing import Publish, published_single
@@ -35,7 +35,7 @@ BODIES = {
 FORMS = [
     *(layout.TopicLayout, layout.LogLayout, layout.SegmentPlace),
     *(info.TopicInfo, info.PartitionInfo, info.GroupInfo, info.MemberInfo, info.BrokerStatus, info.RecoveryReport),
-    *(message.MessageId, message.StoredMessage, schedules.DelayedMessage, schedules.Schedule, intake.Single),
+    *(message.MessageId, message.StoredMessage, schedules.DelayedMessage, schedules.Schedule, singles.Single),
     *(letters.DeadLetter, letters.RedriveReport, traces.Trace, traces.TraceLine, events.Event),
     *(tokens.TokenInfo, tokens.NewToken, pipelines.PipelineReport, pipelines.QueryReport),
 ]

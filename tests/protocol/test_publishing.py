@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from penstock.model.batch import decode_payload
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded, PenstockError
-from penstock.model.intake import Intake, Single, check_message, check_messages, check_producer
+from penstock.model.intake import Intake, check_message, check_messages, check_producer
 from penstock.model.message import Message
+from penstock.model.singles import Single
 from penstock.model.units import TIME_US_MAX
 from penstock.protocol.publishing import Publish, decode_publish, encode_publish, intake_of, plain_publish, single_of
 

@@ -20,8 +20,8 @@ from penstock.log.topics import Catalog
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.info import GroupInfo
-from penstock.model.intake import Single
 from penstock.model.message import IdRun
+from penstock.model.singles import Single
 from penstock.shard.recovery import recover
 from penstock.shard.upkeep.settling import Settler
 from penstock.storage.read_only import ReadOnlyStorage

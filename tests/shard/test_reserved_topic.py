@@ -14,8 +14,9 @@ import penstock
 from penstock.log.checkpoint import decode_checkpoint
 from penstock.model.batch import Batch
 from penstock.model.config import BrokerConfig
-from penstock.model.intake import Single, check_messages
+from penstock.model.intake import check_messages
 from penstock.model.schedules import SCHEDULES, Schedule
+from penstock.model.singles import Single
 from penstock.shard.checking import check_directory
 from penstock.shard.checkpoint_files import read_checkpoint, write_checkpoint
 from penstock.shard.staging.stage_files import encode_record, path_of

@@ -24,9 +24,9 @@ from penstock.journal.layout import LOST, BlockEntry, BlockKind
 from penstock.log.partition_log import BlockRef, Content, Log
 from penstock.model.batch import TAGS, Batch, Origin, decode_tags, encode_plain, head_of
 from penstock.model.events import Event, decode_events, encode_events, span_of
-from penstock.model.intake import Single, SingleRun, batch_of
 from penstock.model.names import NORMAL, stored_topic_name
 from penstock.model.producers import Names
+from penstock.model.singles import Single, SingleRun, batch_of
 
 _NO_CONTENT: Content = (0, NORMAL, 0, 0)
 _MESSAGES = int(BlockKind.MESSAGES)

@@ -27,9 +27,9 @@ from penstock.log.topics import Partition, Topic
 from penstock.model.batch import TAGS, Batch
 from penstock.model.config import TopicConfig
 from penstock.model.events import Event, EventKind
-from penstock.model.intake import Single, SingleRun
 from penstock.model.message import IdRun
 from penstock.model.names import check_topic_name
+from penstock.model.singles import Single, SingleRun
 
 
 def reserve_batch(log: Log, batch: Batch, now_us: int) -> BatchOfMessages:

@@ -6,64 +6,18 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import msgspec
-
 from penstock.model.batch import Batch, Payload, check_count
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument, LimitExceeded
 from penstock.model.message import Message
-from penstock.model.names import LOWEST, NORMAL, Priority, parse_priority
+from penstock.model.names import LOWEST, Priority, parse_priority
 from penstock.model.producers import name_of_producer
+from penstock.model.singles import Single, headers_bytes
 from penstock.model.units import TIME_US_MAX, Duration, due_time_us, format_size, parse_duration
 
 DEDUPE_ID_BYTES_MAX = 1024
 PRODUCER_BYTES_MAX = 1024
 _SIMPLE_DELAY_S = 1e9
-
-
-class Single(msgspec.Struct, frozen=True, gc=False):
-    """One checked message."""
-
-    value: bytes
-    key: bytes | None = None
-    headers: dict[str, str] | None = None
-    priority: int = NORMAL
-    deliver_at_us: int = 0  # 0: at once
-    dedupe_id: str | None = None
-    expires_at_us: int = 0  # 0: never
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it has nothing but a value."""
-        return (
-            self.key is None
-            and self.headers is None
-            and self.priority == NORMAL
-            and self.dedupe_id is None
-            and not self.deliver_at_us
-            and not self.expires_at_us
-        )
-
-    def size_bytes(self) -> int:
-        """Its size for the limits of batches and buffers."""
-        size = len(self.value)
-        if self.key is not None:
-            size += len(self.key)
-        if self.headers is not None:
-            size += _headers_bytes(self.headers)
-        return size
-
-
-class SingleRun(msgspec.Struct):
-    """Messages that one producer published one by one, with consecutive sequences, and that have nothing but values."""
-
-    topic: str
-    producer: str
-    sequence: int
-    """Of the first one."""
-    name: str | None
-    """Whom traces show as their producer."""
-    values: list[bytes]
 
 
 class Intake(NamedTuple):
@@ -142,7 +96,7 @@ def check_columns(
         size_bytes += sum(lengths)
     if headers is not None:
         checked = [header or None for header in headers]
-        sizes = list(map(_headers_bytes, checked))
+        sizes = list(map(headers_bytes, checked))
         if sizes and max(sizes) > limits.max_headers_bytes:
             _blame((Message(b"", headers=header) for header in headers), limits, 0)
         batch.headers = checked if any(checked) else None
@@ -250,7 +204,7 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
         if headers.count(None) != count:
             checked = [None if header is None else _check_headers(header, limits) for header in headers]
             batch.headers = checked if any(checked) else None
-            size_bytes += sum(map(_headers_bytes, checked))
+            size_bytes += sum(map(headers_bytes, checked))
         if priorities.count("normal") != count:
             _set_priorities(batch, priorities)
         if delays.count(None) != count or deliver_at.count(None) != count:
@@ -290,26 +244,6 @@ def _set_priorities(batch: Batch, priorities: Sequence[Priority]) -> None:
         batch.priorities = bytes([lanes[priority] for priority in priorities])
 
 
-def batch_of(singles: list[Single]) -> Batch:
-    """Checked messages as one batch; uniform columns are left out."""
-    if not singles:
-        return Batch([])
-    values, keys, headers, priorities, due, dedupe_ids, expiry = map(
-        list, zip(*map(msgspec.structs.astuple, singles), strict=True)
-    )
-    uniform = min(priorities) == max(priorities)
-    return Batch(
-        values=values,
-        keys=None if keys.count(None) == len(keys) else keys,
-        headers=headers if any(headers) else None,
-        priority=priorities[0] if uniform else NORMAL,
-        priorities=None if uniform else bytes(priorities),
-        deliver_at=array("q", due) if any(due) else None,
-        expires_at=array("q", expiry) if any(expiry) else None,
-        dedupe_ids=None if dedupe_ids.count(None) == len(dedupe_ids) else dedupe_ids,
-    )
-
-
 def _to_bytes(field: str, data: object) -> bytes:
     if type(data) is bytes:
         return data
@@ -335,19 +269,10 @@ def _check_headers(headers: object, limits: BrokerConfig) -> dict[str, str] | No
         isinstance(name, str) and isinstance(text, str) for name, text in headers.items()
     ):
         raise InvalidArgument("headers must map str to str")
-    size = _headers_bytes(headers)
+    size = headers_bytes(headers)
     if size > limits.max_headers_bytes:
         raise LimitExceeded(_too_large("the headers", size, "max_headers_bytes", limits.max_headers_bytes))
     return {plain_text(name): plain_text(text) for name, text in headers.items()} or None
-
-
-def _headers_bytes(headers: Mapping[str, str] | None) -> int:
-    if not headers:
-        return 0
-    try:
-        return len("".join((*headers, *headers.values())).encode())
-    except UnicodeEncodeError as error:
-        raise InvalidArgument(f"headers must be text that UTF-8 can hold: {error}") from error
 
 
 def _due_times_us(

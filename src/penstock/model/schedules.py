@@ -7,9 +7,9 @@ from datetime import datetime
 import msgspec
 
 from penstock.model.errors import InvalidArgument
-from penstock.model.intake import Single
 from penstock.model.message import MessageId
 from penstock.model.names import check_topic_name
+from penstock.model.singles import Single
 from penstock.model.units import to_datetime
 
 SCHEDULES = "penstock.schedules"

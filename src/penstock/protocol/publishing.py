@@ -12,9 +12,10 @@ import msgspec
 from penstock.model.batch import Payload
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument
-from penstock.model.intake import Intake, Single, check_columns, check_message, check_messages, check_producer
+from penstock.model.intake import Intake, check_columns, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageIds
 from penstock.model.names import NORMAL
+from penstock.model.singles import Single
 from penstock.model.units import TIME_US_MAX
 from penstock.protocol.decoding import count_columns, count_staged_columns, decoder
 from penstock.protocol.frames import REPLY, VERSION, Command

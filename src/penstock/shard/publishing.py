@@ -12,18 +12,11 @@ from penstock.log.reservations import reserve_batch, reserve_run, reserve_single
 from penstock.log.topics import Topic
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
-from penstock.model.intake import (
-    Intake,
-    Single,
-    SingleRun,
-    check_message,
-    check_messages,
-    check_producer,
-    set_producer_name,
-)
+from penstock.model.intake import Intake, check_message, check_messages, check_producer, set_producer_name
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.names import check_topic_name
 from penstock.model.schedules import SCHEDULES
+from penstock.model.singles import Single, SingleRun
 from penstock.shard.core import MESSAGE_BYTES, Core
 from penstock.shard.flow import check_delay, check_flow
 from penstock.shard.routing import ids_in_order, route

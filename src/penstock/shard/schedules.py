@@ -27,10 +27,11 @@ from penstock.model.batch import Batch
 from penstock.model.bounds import shown
 from penstock.model.errors import CorruptData, InvalidArgument, PenstockError, ScheduleNotFound
 from penstock.model.events import Event, EventKind
-from penstock.model.intake import batch_of, check_message
+from penstock.model.intake import check_message
 from penstock.model.message import Message
 from penstock.model.names import check_group_name
 from penstock.model.schedules import SCHEDULES, Schedule, check_open_topic
+from penstock.model.singles import batch_of
 from penstock.model.units import TIME_US_MAX
 from penstock.segments.window import Window
 from penstock.shard.core import Core

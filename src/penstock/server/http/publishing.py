@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from penstock.journal import Commit
     from penstock.model.batch import Batch
     from penstock.model.config import BrokerConfig
-    from penstock.model.intake import Intake, Single
+    from penstock.model.intake import Intake
     from penstock.model.message import MessageIds
+    from penstock.model.singles import Single
     from penstock.server.services import Services
 
 Headers = Iterable[tuple[bytes, bytes]]

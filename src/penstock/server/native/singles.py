@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.model.errors import LimitExceeded, Overloaded, PenstockError
-from penstock.model.intake import Single, SingleRun
+from penstock.model.singles import Single, SingleRun
 from penstock.protocol.publishing import published_single, published_singles
 
 if TYPE_CHECKING:
