@@ -67,7 +67,9 @@ def test_names_and_texts_are_what_promtool_wants(world: Watched) -> None:
 def test_every_metric_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process, "INTERVAL_S", 0.001)
     pages: list[Page] = []
-    small_files = watched(clock=TickingClock(), journal_file_bytes="64KiB", segment_min_bytes="16KiB")
+    small_files = watched(
+        clock=TickingClock(), journal_file_bytes="64KiB", journal_files_max=2, segment_min_bytes="16KiB"
+    )
     with small_files as world, (tmp_path / "file").open("w"):
         pages.append(world.page())
         stop = threading.Event()
