@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.log.partition_log import Log
+from penstock.log.records import SingleMessages
 from penstock.model.errors import PenstockError, StorageFailed
 from penstock.model.message import Message
 from penstock.shard.metering.ages import published, published_us
@@ -96,6 +97,40 @@ def test_a_clock_that_is_set_back_makes_no_negative_times(shard_on: Callable[...
     clock.step_wall(-3600)
     shard.journal.flush()
     assert shard.meters.publish_s.sum == 0.0
+    shard.close()
+
+
+@pytest.mark.parametrize("cause", ["waiting", "encoding", "writing", "syncing", "folding"])
+def test_a_commit_is_counted_under_what_took_longest_of_it(
+    shard_on: Callable[..., Shard], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*args: object) -> object:
+            clock.advance(0.5)
+            return work(*args)
+
+        return slow
+
+    shard = shard_on(MemoryStorage())
+    shard.publish("t", Message("a"))
+    shard.journal.flush()
+    file = shard.journal.current
+    assert file is not None
+    before = {name: sum(seconds.counts) for name, seconds in shard.meters.commit_s.items()}
+    shard.publish("t", Message("b"))
+    clock.advance(0.25 if cause != "waiting" else 0.5)
+    if cause == "encoding":
+        monkeypatch.setattr(SingleMessages, "encode", slowed(SingleMessages.encode))
+    elif cause == "writing":
+        monkeypatch.setattr(file.handle, "write", slowed(file.handle.write))
+    elif cause == "syncing":
+        monkeypatch.setattr(file.handle, "sync", slowed(file.handle.sync))
+    elif cause == "folding":
+        monkeypatch.setattr(shard.folding, "committed", slowed(shard.folding.committed))
+    shard.journal.flush()
+    more = {name: sum(seconds.counts) - before[name] for name, seconds in shard.meters.commit_s.items()}
+    assert more == {name: int(name == cause) for name in before}
+    assert shard.meters.commit_s[cause].sum >= 0.5
     shard.close()
 
 

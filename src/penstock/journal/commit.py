@@ -109,6 +109,9 @@ class CommitObserver:
     def committed(self, size_bytes: int) -> None:
         """A group of this size, header included, was written, and its blocks are folded."""
 
+    def timed(self, moments: list[float]) -> None:
+        """A group was begun to be gathered, taken, encoded, written, synced and folded at these times."""
+
     def refused(self, error: PenstockError) -> None:
         """A group was not written, for this reason."""
 
@@ -116,11 +119,12 @@ class CommitObserver:
 class Gathering(Generic[B]):
     """The blocks that will be written together next."""
 
-    __slots__ = ("blocks", "commit", "open", "placed", "size_bytes")
+    __slots__ = ("blocks", "commit", "moments", "open", "placed", "size_bytes")
 
     def __init__(self, lock: Lock) -> None:
         self.blocks: list[B] = []
         self.open: dict[object, B] = {}  # those that take more, by what they belong to
         self.placed = 0  # how many of them their owner knows to be committed
         self.size_bytes = 0
+        self.moments: list[float] = []  # when it was begun to be gathered, and what followed
         self.commit = Commit(lock)

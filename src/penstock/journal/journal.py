@@ -125,15 +125,16 @@ class Journal(JournalFiles, Generic[B]):
 
     def gather(self, block: B, size_bytes: int) -> Commit:
         """Add a block to the next group."""
-        gathering = self.gathering
-        gathering.blocks.append(block)
-        gathering.size_bytes += size_bytes
-        return gathering.commit
+        self.gathering.blocks.append(block)
+        return self.grow(size_bytes)
 
     def grow(self, size_bytes: int) -> Commit:
         """Count what was added to a block of the next group."""
-        self.gathering.size_bytes += size_bytes
-        return self.gathering.commit
+        gathering = self.gathering
+        gathering.size_bytes += size_bytes
+        if not gathering.moments:
+            gathering.moments.append(self.observer.monotonic_s())
+        return gathering.commit
 
     def take_back(self, blocks: int, size_bytes: int) -> None:
         """Undo everything gathered after this many blocks and bytes; nobody waits for it yet."""
@@ -238,8 +239,10 @@ class Journal(JournalFiles, Generic[B]):
                 return
             self.gathering = Gathering(self._lock)
             self._writing = group
+            group.moments.append(self.observer.monotonic_s())
         try:
             encoded = _Encoded(group.blocks)
+            group.moments.append(self.observer.monotonic_s())
         except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group fails
             self._fail(group, InvalidArgument(f"it cannot be encoded: {error}"))
             return
@@ -274,6 +277,8 @@ class Journal(JournalFiles, Generic[B]):
         self.commits += 1
         self.observer.committed(written_bytes)
         self.on_committed()
+        group.moments.append(self.observer.monotonic_s())
+        self.observer.timed(group.moments)
 
     def _write(self, group: Gathering[B], encoded: _Encoded) -> tuple[JournalFile, int]:
         if self.frozen is not None:
@@ -290,8 +295,10 @@ class Journal(JournalFiles, Generic[B]):
                 raise
             self._cut_unfinished()
             raise refusal from error
+        group.moments.append(self.observer.monotonic_s())
         if self._config.sync == "always":
             self._sync_handle(file)
+        group.moments.append(self.observer.monotonic_s())
         return file, end
 
     def _cut_unfinished(self) -> None:

@@ -105,6 +105,11 @@ _METRICS = (
     # Latencies.
     _histogram("penstock_publish_seconds", "From taking messages to their being durable: how long publishers wait."),
     _histogram("penstock_fsync_seconds", "How long the disk took to make the journal durable."),
+    _histogram(
+        "penstock_commit_seconds",
+        "From the first request of a commit to its end, by what took longest of it.",
+        ("cause",),
+    ),
     _histogram("penstock_commit_bytes", "Bytes that were written and synced together."),
     _histogram("penstock_commit_messages", "Published messages that were committed together."),
     _histogram("penstock_fetch_seconds", "How long choosing and leasing messages took, where some were ready."),

@@ -147,6 +147,8 @@ def _put_latencies(page: _Page, shard: Shard) -> None:
     meters = shard.meters
     page.put_histogram("penstock_publish_seconds", meters.publish_s)
     page.put_histogram("penstock_fsync_seconds", meters.fsync_s)
+    for cause, seconds in meters.commit_s.items():
+        page.put_histogram("penstock_commit_seconds", seconds, cause)
     page.put_histogram("penstock_commit_bytes", meters.commit_bytes)
     page.put_histogram("penstock_commit_messages", meters.commit_messages)
     page.put_histogram("penstock_fetch_seconds", meters.fetch_s)

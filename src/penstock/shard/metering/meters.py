@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Sequence
+from operator import sub
 from typing import TYPE_CHECKING
 
 from penstock.journal.commit import CommitObserver
@@ -35,6 +36,8 @@ COUNTED = ("delivered", "redelivered", "acked", "failed", "expired", "released",
 """What is counted for each group, in the order of `GroupMeter.counts`."""
 DELIVERED, REDELIVERED, ACKED, FAILED, EXPIRED, RELEASED, DEAD, LAPSED, REDRIVEN = range(len(COUNTED))
 _PLACES = {EventKind(name): place for place, name in enumerate(COUNTED) if name != "redelivered"}
+CAUSES = ("waiting", "encoding", "writing", "syncing", "folding")
+"""What a commit spends its time on, in this order."""
 TOPICS_MAX = 2000
 _STRETCH_S = 5.0
 _SHORTEST_S = 1.0  # a rate over less than that says little
@@ -169,6 +172,7 @@ class Meters(CommitObserver):
         self.written_bytes = 0
         self.publish_s = Histogram(WAIT_S)
         self.fsync_s = Histogram(QUICK_S)  # under the disk lock
+        self.commit_s = {cause: Histogram(WAIT_S) for cause in CAUSES}  # by what took longest
         self.commit_bytes = Histogram(BYTES)
         self.commit_messages = Histogram(COUNT)
         self.fetch_s = Histogram(QUICK_S)
@@ -211,6 +215,10 @@ class Meters(CommitObserver):
         except Exception:  # noqa: BLE001 - not even a bug here may look like a failing disk
             _log.exception("a commit was not counted")
         self._commit_messages = self._commit_bytes = 0
+
+    def timed(self, moments: list[float]) -> None:
+        parts = list(map(sub, moments[1:], moments))
+        self.commit_s[CAUSES[parts.index(max(parts))]].observe(moments[-1] - moments[0])
 
     def count_published(self, effect: Published) -> None:
         """Count committed messages."""
