@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-check bench-peers clean
+.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-check bench-peers bench-growth clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,10 @@ $(PEERS)/.ready: pyproject.toml Makefile requirements/build.txt requirements/pee
 	@$(call install,$(PEERS),$(LOCKED) -r requirements/peers.txt)
 	@$(call install,$(PEERS),--no-deps --no-build-isolation -e .)
 	@touch $@
+
+bench-growth: setup  ## measure how costs grow with messages, topics, groups, producers and delays; draws docs/benchmarks/growth
+	@$(call install,$(VENV),$(LOCKED) -r requirements/bench.txt)
+	@$(BIN)/python -m benchmarks.growth $(ARGS)
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) $(OLDEST) $(TOOLS) $(SITE) $(PEERS) site penstock-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
