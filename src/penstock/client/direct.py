@@ -26,13 +26,14 @@ from penstock.client.link import DIRECT, Link, OnReply, Request, ignore_reply
 from penstock.client.loop import SIGNAL_S, LoopThread
 from penstock.model.errors import BrokerClosed, ConnectionLost, PenstockError
 from penstock.protocol.failures import decode_failure
-from penstock.protocol.frames import ERROR, HEADER, HEADER_BYTES, frame
+from penstock.protocol.frames import ERROR, HEADER, HEADER_BYTES, VERSION, frame
 
 _ALONE = 4  # requests, one after the other, before the socket is lent
 _NOT_ALONE = -16  # the loop had something to send: so many more before it is lent again
 _IDLE_S = 0.02
 _REQUEST_BYTES_MAX = 8 << 10  # what the buffer of a socket takes at once, if it is empty
 _RECEIVED_BYTES = (16 << 10,)
+_REPLY_BYTES_MAX = 1 << 20  # what is larger, or no frame, is for the loop to judge
 _FIRST = (0,)
 
 
@@ -252,5 +253,7 @@ def _missing(pieces: list[bytes]) -> int:
     first: bytes = pieces[0]
     if not pieces[-1] or len(first) < HEADER_BYTES:
         return -1
-    _, _, correlation, length = HEADER.unpack_from(first)
-    return HEADER_BYTES + int(length) - sum(map(len, pieces)) if correlation == DIRECT else -1
+    version, _, correlation, length = HEADER.unpack_from(first)
+    if version != VERSION or correlation != DIRECT or length > _REPLY_BYTES_MAX:
+        return -1
+    return HEADER_BYTES + int(length) - sum(map(len, pieces))
