@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.delivery.lease_book import LeaseBook
 from penstock.delivery.leases import Lease, Leases
@@ -251,6 +253,20 @@ def test_an_idle_group_keeps_no_deadlines() -> None:
         lease = lease_of(leases, number, 30.0, number)
         leases.take(lease, Offsets([number]), acked=True)
     assert (leases.total, dict(leases.in_flight), leases.next_deadline_s(), leases._deadlines) == (0, {}, None, [])
+
+
+@given(st.sets(st.integers(0, 8), min_size=1), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4)), max_size=12))
+def test_Q4_a_run_is_acked_as_a_set_of_it_or_not_at_all(held: set[int], runs: list[tuple[int, int]]) -> None:
+    leases, others = Leases(LeaseBook()), Leases(LeaseBook())
+    lease, other = lease_of(leases, 1, 30.0, *sorted(held)), lease_of(others, 1, 30.0, *sorted(held))
+    for first, count in runs:
+        run = list(range(first, first + count))
+        whole = sorted(lease.messages) == run
+        assert leases.take_run(lease, first, count) == (whole or (count == 1 and first in other.messages))
+        if sorted(lease.messages) != sorted(other.messages):
+            assert list(others.take(other, Offsets(run), acked=True)) == run
+        assert (lease.messages, lease.acked or Offsets()) == (other.messages, other.acked or Offsets())
+        assert (leases.total, leases.in_flight) == (others.total, others.in_flight)
 
 
 # Extending.

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.delivery.offsets import Offsets, first_absent, from_range, lowest, offsets_of, written
 from penstock.delivery.partition import PartitionState
@@ -221,6 +222,22 @@ def test_L10_a_state_restored_anywhere_in_the_log_ends_where_the_other_does(
     assert progress.tally.total() + progress.backlog(21) == 21 - start  # Q1
     assert not progress.touched & progress.done
     assert all(offset in progress.pending(21) for offset in progress.waiting)
+
+
+@given(st.lists(events, max_size=30), st.integers(0, 5), st.sampled_from([None, 12]))
+def test_L10_a_run_leads_to_what_its_messages_lead_to_as_a_set(log: list[Event], start: int, until: int | None) -> None:
+    """What is known as a run is folded without a set of it: `offsets` is None for those, and is given here."""
+    settings = GroupSettings(until=until)
+    (state, progress), (other, spelled) = with_group(start, settings), with_group(start, settings)
+    for event in log:
+        state.apply(event)
+        other.apply(replace(event, offsets=list(offsets_of(event))))
+        assert _plain(progress) == _plain(spelled)
+
+
+def _plain(progress: Progress) -> object:
+    sets = (sorted(found) for found in (progress.done, progress.dead, progress.touched))
+    return progress.floor, progress.counts, progress.waiting, progress.tally, *sets
 
 
 @given(st.sets(st.integers(0, 200), min_size=1), st.integers(0, 210), st.integers(1, 20))

@@ -61,6 +61,11 @@ class Claims:
             if self._keys is not None:
                 self._keys.reserve(offset)
 
+    @property
+    def by_key(self) -> bool:
+        """Whether the messages of a key wait for each other."""
+        return self._keys is not None
+
     def lanes(self) -> list[int]:
         """The lanes in which something may be ready, best first."""
         if self.paused:

@@ -177,10 +177,10 @@ class Group:
             again = lease.acked & offsets if lease.acked is not None else held
             outcome.refused |= offsets - held - again
 
-    def ack_one(self, now: Moment, lease: Lease, offset: int) -> Event | None:
-        """As `ack` for one message; None if it was acked before or is not held: `lease.acked` tells which."""
-        held = self.leases.take_one(lease, offset)
-        return Event(EventKind.ACKED, now.wall_us, offset, 1, self.name, lease.consumer) if held else None
+    def ack_run(self, now: Moment, lease: Lease, first: int, count: int) -> Event | None:
+        """As `ack` for all that a lease holds, or for one message; None, and nothing done, if they are neither."""
+        held = self.leases.take_run(lease, first, count)
+        return Event(EventKind.ACKED, now.wall_us, first, count, self.name, lease.consumer) if held else None
 
     def extend(self, now: Moment, lease: Lease, offsets: Offsets, seconds: float, outcome: Outcome) -> None:
         """They are wanted for longer: until so many seconds from now, if that is later than before."""
@@ -308,27 +308,26 @@ class Group:
             return
         self._awake.add(partition)
         self.leases.write_down(self._is_done)
-        offsets = offsets_of(event)
         if event.kind in _ENDS_A_LEASE:
-            claims.held -= len(offsets)
+            claims.held -= event.count
             if event.kind == EventKind.RELEASED:
-                claims.give_back(offsets)
-            else:
-                claims.finished(offsets)
+                claims.give_back(offsets_of(event))
+            elif claims.by_key:  # others may wait for them
+                claims.finished(offsets_of(event))
         elif (event.kind == EventKind.FAILED or event.kind == EventKind.EXPIRED) and event.due_us:
-            claims.held -= len(offsets)
+            claims.held -= event.count
             if event.due_us <= now_us:
-                claims.give_back(offsets)
+                claims.give_back(offsets_of(event))
             else:
-                claims.retry_at(offsets, event.due_us)
+                claims.retry_at(offsets_of(event), event.due_us)
         elif event.kind == EventKind.REDRIVEN:
-            claims.give_back(offsets)
+            claims.give_back(offsets_of(event))
         elif event.kind == EventKind.SOUGHT:
             self.leases.moved(partition)
             self._moved(partition)
 
     def _is_done(self, partition: int, offsets: Offsets) -> bool:
-        return not self.claims[partition].progress.undone(offsets)
+        return self.claims[partition].progress.has_done(offsets)
 
     def refused(self, partition: int, event: Event) -> None:
         """An event of this group was not written: its messages are ready again."""

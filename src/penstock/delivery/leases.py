@@ -88,6 +88,11 @@ class Leases:
         lease.home = self
         return lease
 
+    def living(self, lease_id: int, partition: int) -> Lease | None:
+        """A lease by its id, if it still holds something."""
+        lease = self._by_id.get(lease_id)
+        return lease if lease is not None and lease.partition == partition else None
+
     def is_of(self, lease: Lease, consumer: str) -> bool:
         """Whether a consumer got a lease here."""
         return lease.home is self and lease.consumer == consumer
@@ -103,15 +108,20 @@ class Leases:
         self._count_off(lease, len(held))
         return held
 
-    def take_one(self, lease: Lease, offset: int) -> bool:
-        """As `take` for one message that is acked, without a set for it; whether it was held."""
-        if offset not in lease.messages:
+    def take_run(self, lease: Lease, first: int, count: int) -> bool:
+        """As `take` for messages that are acked: all that a lease holds, or one of them. False if they are neither."""
+        messages = lease.messages
+        if count == len(messages) and messages.min() == first and messages.max() == first + count - 1:
+            lease.messages = Offsets()
+            lease.acked = messages if lease.acked is None else lease.acked | messages
+        elif count == 1 and first in messages:
+            messages.discard(first)
+            if lease.acked is None:
+                lease.acked = Offsets()
+            lease.acked.add(first)
+        else:
             return False
-        lease.messages.discard(offset)
-        if lease.acked is None:
-            lease.acked = Offsets()
-        lease.acked.add(offset)
-        self._count_off(lease, 1)
+        self._count_off(lease, count)
         return True
 
     def _count_off(self, lease: Lease, count: int) -> None:

@@ -52,7 +52,7 @@ class PartitionState:
             elif event.kind == EventKind.CONFIGURED:
                 progress.configure(decode_settings(event.detail))
             else:
-                progress.apply(event, offsets_of(event))
+                progress.apply(event)
 
     def state(self) -> DeliveryState:
         """Everything, for the checkpoint."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.delivery.offsets import Offsets, first_absent, from_range
+from penstock.delivery.offsets import Offsets, first_absent, from_range, offsets_of
 from penstock.model.events import Event, EventKind
 from penstock.model.group_settings import GroupSettings
 
@@ -78,9 +78,12 @@ class Progress:
         self.waiting: dict[int, int] = {}  # failed, and when to try again
         self.tally = Tally()
 
-    def apply(self, event: Event, offsets: Offsets) -> None:
+    def apply(self, event: Event) -> None:
         """Take in what happened; the only way in which this changes."""
         self.noted = None
+        if event.offsets is None and self._apply_to_run(event):
+            return
+        offsets = offsets_of(event)
         match event.kind:
             case EventKind.DELIVERED:
                 self._delivered(offsets, event.attempt)
@@ -90,6 +93,32 @@ class Progress:
                 self._failed(offsets, event.due_us)
             case EventKind.REDRIVEN:
                 self._reopen(offsets)
+
+    def _apply_to_run(self, event: Event) -> bool:
+        """As below, for the ordinary life of a run of messages, with no set made for it; whether this was that."""
+        first, end, kind = event.offset, event.offset + event.count, event.kind
+        if first < self.floor or first >= end or self.counts or self.waiting or self.within(end) < end:
+            return False
+        if self.done and (end - first > 1 or first in self.done):
+            return False
+        if kind is EventKind.DELIVERED and event.attempt <= 1:
+            self.touched.add_range(first, end)
+            return True
+        if kind is EventKind.ACKED:
+            self.tally.acked += end - first
+            self.touched.remove_range(first, end)
+            if first == self.floor and not self.done:
+                self.floor = end
+            else:
+                self.done.add_range(first, end)
+                self._raise_floor()
+            return True
+        return False
+
+    def _raise_floor(self) -> None:
+        if self.floor in self.done:
+            self.floor = first_absent(self.done, self.floor)
+            self.done.remove_range(0, self.floor)
 
     def counts_of(self, offset: int) -> tuple[int, int]:
         """How often a message was delivered, and how often that failed."""
@@ -105,6 +134,10 @@ class Progress:
         if found and found.min() < self.floor:
             found.remove_range(0, self.floor)
         return found
+
+    def has_done(self, offsets: Offsets) -> bool:
+        """Whether all of them are done; there is at least one."""
+        return offsets.max() < self.floor or not self.undone(offsets)
 
     def backlog(self, end: int) -> int:
         """How many messages before `end` are not done."""
@@ -130,9 +163,7 @@ class Progress:
         self._forget(new, keep_counts=reason == "dead")
         if reason == "dead":
             self.dead |= new
-        if self.floor in self.done:
-            self.floor = first_absent(self.done, self.floor)
-            self.done.remove_range(0, self.floor)
+        self._raise_floor()
 
     def lose(self, offsets: Offsets) -> None:
         """Retention removed them; what was not done is lost to this group."""

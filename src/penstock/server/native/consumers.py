@@ -13,6 +13,7 @@ from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
     FINISHED_MAX,
     Finish,
+    Held,
     Subscribe,
     Subscribed,
     decode_cancel,
@@ -168,8 +169,13 @@ class Consumers:
     # What becomes of messages.
 
     def _ack(self, correlation: int, body: memoryview | bytes) -> None:
-        _, consuming, leased = self._named(body)
-        self._reply_after(Command.ACK, correlation, consuming.ack(leased))
+        request = decode_finish(body)
+        deliverer = self._find(request.consumer)
+        if (commit := _ack_run(deliverer.consuming, request.held)) is not None:
+            self._reply_after(Command.ACK, correlation, (commit, None))
+            return
+        leased = self._leased(deliverer, request)
+        self._reply_after(Command.ACK, correlation, deliverer.consuming.ack(leased))
 
     def _extend(self, correlation: int, body: memoryview | bytes) -> None:
         request, consuming, leased = self._named(body)
@@ -236,3 +242,14 @@ class Consumers:
         if deliverer is None:
             raise ConsumerNotFound(f"this connection has no consumer {number}: subscribe first")
         return deliverer
+
+
+def _ack_run(consuming: Consuming[LeasedMessage], held: list[Held]) -> Commit | None:
+    """Ack what a request names if that is all that one lease holds, or one message of it, as most often it is."""
+    if len(held) != 1 or len(held[0].runs) != 2:
+        return None
+    named = held[0]
+    first, count = named.runs
+    if not (0 <= first < 2**62 and 0 < count <= FINISHED_MAX):
+        return None
+    return consuming.ack_held(named.topic, named.partition, named.lease, first, count)

@@ -168,19 +168,19 @@ class TopicDispatcher:
                 self._arm(self)
         return picks
 
-    def ack_one(self, member: GroupMember, lease: Lease, offset: int, now: Moment) -> bool:
-        """Ack one message; whether it was held, or had been acked under this lease."""
+    def ack_run(self, member: GroupMember, lease: Lease, first: int, count: int, now: Moment) -> bool:
+        """Ack all that a lease holds, or one message; whether it is held, or one that had been acked under it."""
         self.tick(now)
         active = self._active_of(member)
         if not active.group.leases.is_of(lease, member.consumer):
             return False
-        event = active.group.ack_one(now, lease, offset)
+        event = active.group.ack_run(now, lease, first, count)
         if event is not None:
             self._log(self.topic, [(lease.partition, event)])
         if active.assignment is not None:
             self.heartbeat(member, now)
             self._revoke(active)
-        return event is not None or (lease.acked is not None and offset in lease.acked)
+        return event is not None or (count == 1 and lease.acked is not None and first in lease.acked)
 
     def find_lease(self, member: GroupMember, lease_id: int, partition: int, offsets: Offsets) -> Lease | None:
         """A lease of a consumer's group by its id, as far as it concerns these offsets."""
@@ -304,18 +304,17 @@ class TopicDispatcher:
         """An event is on disk, and applied to the durable state."""
         if event.kind == EventKind.DELIVERED or event.kind == EventKind.EXTENDED:
             return
-        self._changed(self)
         if event.group is not None:
-            active = self.active_groups.get(event.group)
-            if active is None:
-                return
             if event.kind == EventKind.FORGOTTEN:
-                del self.active_groups[event.group]
-                return
-            active.group.committed(partition, event, now_us)
-            if event.due_us or active.group.claims[partition].lapsing:
-                self.next_us = 0
+                self.active_groups.pop(event.group, None)
+            elif (active := self.active_groups.get(event.group)) is not None:
+                active.group.committed(partition, event, now_us)
+                if event.due_us or active.group.claims[partition].lapsing:
+                    self.next_us = 0
+                if active.waiters or self.next_us == 0:
+                    self._changed(self)
             return
+        self._changed(self)
         offsets = offsets_of(event)
         index = self.indexes[partition]
         if event.kind == EventKind.RESCHEDULED:

@@ -319,11 +319,26 @@ class Consuming(Generic[Message]):
         known = self._by_topic.get(message.topic)
         with self._shard.lock:
             self._dispatcher.check_open()
-            acked = known is not None and known[0].ack_one(
-                known[1], message.lease, message.offset, self._dispatcher.now()
+            acked = known is not None and known[0].ack_run(
+                known[1], message.lease, message.offset, 1, self._dispatcher.now()
             )
             commit = self._shard.journal.latest_commit()
         return commit, None if acked else LeaseLost.of([message.id], 1)
+
+    def ack_held(self, topic: str, partition: int, lease_id: int, first: int, count: int) -> Commit | None:
+        """As `ack` for all that a lease holds, or for one message; None, and nothing done, if they are neither."""
+        known = self._by_topic.get(topic)
+        if known is None:
+            return None
+        delivery, member = known
+        with self._shard.lock:
+            active = delivery.active_groups.get(member.group)
+            lease = None if active is None else active.group.leases.living(lease_id, partition)
+            if lease is None:
+                return None
+            self._dispatcher.check_open()
+            acked = delivery.ack_run(member, lease, first, count, self._dispatcher.now())
+            return self._shard.journal.latest_commit() if acked else None
 
     def _finish(
         self, messages: Iterable[Message] | Leased, act: Act, buries: bool = False
