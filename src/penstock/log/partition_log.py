@@ -130,6 +130,12 @@ class Log:
         blocks = self._blocks
         if not blocks:
             return 0
+        first, count = _base_at(blocks, 0), len(self)
+        if first < offset < self._held_end:  # where blocks are of one size, this is the place
+            index = (offset - first) * count // (self._held_end - first)
+            block = self.block(index)
+            if block.base <= offset < block.end:
+                return index
         index = bisect_right(range(len(self)), offset, key=lambda i: _base_at(blocks, i))
         return index - 1 if index and self.block(index - 1).end > offset else index
 

@@ -42,6 +42,19 @@ class Chunk:
         self.first, self.end = offsets.min(), offsets.max() + 1
         self.size_bytes = size_bytes + _CHUNK_BYTES + _ROW_BYTES * len(offsets)
 
+    @property
+    def has_all(self) -> bool:
+        """Whether none is missing between the first and the last."""
+        return self.end - self.first == len(self.offsets)
+
+    def run(self, start: int, end: int) -> Rows:
+        """Consecutive messages, none of which is missing."""
+        if start == self.first and end == self.end:
+            return self.content
+        start, end = start - self.first, end - self.first
+        offsets, times, batch = self.content
+        return Rows(offsets[start:end], times[start:end], batch.slice(start, end))
+
     def pick(self, wanted: Offsets) -> Rows:
         """The rows of some of its messages."""
         if len(wanted) == len(self.offsets):
@@ -52,7 +65,7 @@ class Chunk:
             end = start + count
             return Rows(offsets[start:end], times[start:end], batch.slice(start, end))
         places = [offset - self.first for offset in wanted.to_array()]
-        if self.end - self.first > len(self.offsets):  # some are missing in between
+        if not self.has_all:
             places = [self.offsets.rank(offset) - 1 for offset in wanted]
         times = select(self.content.timestamps_us, places)
         return Rows(wanted.to_array().tolist(), times, self.content.batch.select(places))
@@ -100,6 +113,12 @@ class Contents:
 
         They are not kept: reading one again costs less than encoding what is in the cache.
         """
+        first, end = offsets.min(), offsets.max() + 1
+        if end - first == len(offsets):
+            chunk = self._cached(log, first)
+            if chunk is not None and end <= chunk.end and chunk.has_all:  # as most often, where few are taken at once
+                yield as_rescheduled(log, chunk.run(first, end))
+                return
         left = offsets
         while left and left.min() >= log.settled_end and self._cached(log, left.min()) is None:
             try:
