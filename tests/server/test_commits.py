@@ -32,16 +32,16 @@ class Publisher:
 
     def __init__(self, broker: penstock.Broker, sending: Sequence[bool] = ()) -> None:
         self.shard = broker.shard
-        self.sent_first = 0
+        self.sent = 0
         self._sending = iter(sending)
         self.commits = Commits(asyncio.get_running_loop(), broker.shard)
-        self.commits.send_first = self._send_first
+        self.commits.send_ready = self._send_ready
         self.told: Counter[int] = Counter()
         self.errors: list[PenstockError] = []
         self.before = broker.shard.journal.commits
 
-    def _send_first(self) -> bool:
-        self.sent_first += 1
+    def _send_ready(self) -> bool:
+        self.sent += 1
         return next(self._sending, False)
 
     def publish(self) -> int:
@@ -66,7 +66,7 @@ def test_what_is_committed_soon_is_committed_at_once_and_only_once(broker: penst
     async def main() -> None:
         publisher = Publisher(broker)
         publisher.commits.commit_soon()
-        assert (publisher.committed, publisher.sent_first) == (0, 0), "there is nothing to commit"
+        assert (publisher.committed, publisher.sent) == (0, 0), "there is nothing to commit"
         offsets = [publisher.publish() for _ in range(3)]
         assert publisher.told == {}
         publisher.commits.commit_soon()
@@ -75,7 +75,7 @@ def test_what_is_committed_soon_is_committed_at_once_and_only_once(broker: penst
         publisher.commits.commit_soon()
         await asyncio.sleep(0)  # the turn in which it would have been committed
         await asyncio.sleep(0)
-        assert (publisher.committed, publisher.sent_first) == (1, 1)
+        assert (publisher.committed, publisher.sent) == (1, 2), "before the commit, and what waited for it"
         offsets.append(publisher.publish())
         for _ in range(2):  # and nobody has to say it
             await asyncio.sleep(0)

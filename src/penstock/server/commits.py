@@ -42,8 +42,8 @@ class Commits:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shard: Shard) -> None:
         self._loop = loop
-        self.send_first: Callable[[], bool] = lambda: False
-        """Sends what is ready to go out and need not wait for the disk; whether there was anything."""
+        self.send_ready: Callable[[], bool] = lambda: False
+        """Sends what is ready to go out, before the disk is waited for and after; whether there was anything."""
         self._flush, self._flush_soon = shard.flush, shard.flush_soon
         self._syncs_s = shard.meters.fsync_s
         self._waiting: dict[Commit, list[OnDone]] = {}
@@ -110,7 +110,7 @@ class Commits:
     def _commit(self) -> None:
         if not self._scheduled:  # it was done already
             return
-        if self.send_first():  # what need not wait for the disk goes out before this thread does
+        if self.send_ready():  # what need not wait for the disk goes out before this thread does
             self._loop.call_soon(self._commit_now)
         else:
             self._commit_now()
@@ -129,6 +129,7 @@ class Commits:
                 self._done(commit)
             else:  # a thread is about to tell its outcome
                 commit.on_done(partial(self._done_soon, commit))
+        self.send_ready()  # somebody waits for it
 
     def _done_soon(self, commit: Commit) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more

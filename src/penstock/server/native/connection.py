@@ -51,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self._working = 0
         self._aborting: asyncio.TimerHandle | None = None
         self._is_deaf = False
+        self._is_handling = False  # what is received: all replies that are ready at its end are written together
         self._unread = UnreadReplies(listener.deadlines)
         self._holds = False  # requests wait for one that is worked on in a thread
         self.waiting = 0  # requests that wait for messages
@@ -88,7 +89,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._unhandled or self._holds:
             self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
         else:
+            self._is_handling = True
             self._handle(frames)
+            self._is_handling = False
+            self.flush()
         if self._reader.unfinished_bytes > _COUNTED_BYTES or self._counted_bytes:
             self._count_unfinished()
 
@@ -205,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a frame with the others of this turn of the loop."""
         if self.closed:
             return
-        if not self._replies:
+        if not self._replies and not self._is_handling:
             self._listener.flush_soon(self)
         self._replies.append(data)
         self._reply_bytes += len(data)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from penstock.delivery.offsets import Offsets
@@ -33,7 +34,9 @@ _REPLY_BYTES = 8 << 20
 _PUSH_BYTES = 1 << 20
 _PUSH_MESSAGES = 1000
 _WAITING_MAX = 10_000  # requests of one connection
+_RECEIVED = Command.RECEIVE | REPLY
 _EMPTY = encode(Delivery([]))
+_parse_messages, _parse_wait, _parse_visibility = whole(1, 1_000_000), duration(), optional(duration(0.001))
 
 
 class _Packed:
@@ -72,7 +75,7 @@ class Deliverer:
         autoack: bool,
     ) -> None:
         self._listener = listener
-        self._loop = listener.loop
+        self._loop, self._thread = listener.loop, get_ident()
         self._shard = listener.broker.shard
         self._connection = connection
         self._number = number
@@ -90,9 +93,8 @@ class Deliverer:
 
     def receive(self, correlation: int, request: Receive) -> None:
         """Reply with messages: at once, or when there are some, or with none when the time is over."""
-        wanted = self._affordable(whole(1, 1_000_000)(request.max_messages), _REPLY_BYTES)
-        wait_s = duration()(request.wait_s)
-        visibility_s = optional(duration(0.001))(request.visibility_s)
+        wanted = self._affordable(_parse_messages(request.max_messages), _REPLY_BYTES)
+        wait_s, visibility_s = _parse_wait(request.wait_s), _parse_visibility(request.visibility_s)
         if correlation in self._receiving or correlation in self._stalled:
             raise InvalidArgument(f"a RECEIVE with the correlation {correlation} waits already: give each its own")
         if self._connection.is_busy:
@@ -122,8 +124,9 @@ class Deliverer:
         self._connection.reply(Command.RECEIVE, correlation, _EMPTY)
 
     def _wake(self, woken: Callable[..., None], *arguments: int) -> None:
+        call_soon = self._loop.call_soon if get_ident() == self._thread else self._loop.call_soon_threadsafe
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self._loop.call_soon_threadsafe(woken, *arguments)
+            call_soon(woken, *arguments)
 
     def _received(self, correlation: int) -> None:
         """A request that waits was woken."""
@@ -132,6 +135,7 @@ class Deliverer:
             return
         if not self._connection.is_busy:
             self._take(correlation, waits=True)
+            self._connection.flush()  # somebody waits for it
             return
         waiter = self._end_waiting(correlation)
         waiter.give_up()
@@ -172,8 +176,11 @@ class Deliverer:
         if error is not None:
             self._connection.refuse(correlation, error)
             return
-        reply = frame(Command.RECEIVE | REPLY, correlation, encode(Delivery(packed.rows)))
-        self._listener.commits.reply_after(packed.commit, self._connection, correlation, reply)
+        reply = frame(_RECEIVED, correlation, encode(Delivery(packed.rows)))
+        if packed.commit is None:
+            self._connection.answer(reply)
+        else:
+            self._listener.commits.reply_after(packed.commit, self._connection, correlation, reply)
 
     def go_on(self) -> None:
         """The client takes more."""

@@ -27,7 +27,7 @@ class NativeListener(Port[Connection]):
         self.access = services.access
         self.workers = services.workers
         self.commits = services.commits
-        self.commits.send_first = self._flush
+        self.commits.send_ready = self._flush
         self.singles = Singles(self)
         self.server_name = f"penstock {penstock.__version__}"
         self.buffered_bytes = 0
