@@ -35,11 +35,11 @@ class ShardClock(Clock, Protocol):
 class SystemClock:
     """The machine's own clocks, and its own randomness."""
 
-    def wall_us(self) -> int:
-        return max(0, time.time_ns() // 1000)
+    monotonic_s = staticmethod(time.monotonic)
 
-    def monotonic_s(self) -> float:
-        return time.monotonic()
+    def wall_us(self) -> int:
+        now_us = time.time_ns() // 1000
+        return now_us if now_us > 0 else 0
 
     def sleep_s(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -153,8 +153,8 @@ class Meters(CommitObserver):
     """All counters of one broker. Those guarded by another lock than that of the state say so."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__(clock.monotonic_s)
         self._wall_us = clock.wall_us
-        self._monotonic_s = clock.monotonic_s
         self.named_max = _NAMED_MAX
         self._named_topics = 0
         self._named_groups = 0
@@ -195,9 +195,6 @@ class Meters(CommitObserver):
         folding.listen(TopicDeleted, lambda effect: self.topic_gone(effect.topic))
 
     # The journal.
-
-    def monotonic_s(self) -> float:
-        return self._monotonic_s()
 
     def synced(self, seconds: float) -> None:
         self.fsync_s.observe(seconds)
@@ -289,7 +286,7 @@ class Meters(CommitObserver):
 
     def fetched(self, started_s: float) -> None:
         """A consumer that asked at this time got messages."""
-        self.fetch_s.observe(self._monotonic_s() - started_s)
+        self.fetch_s.observe(self.monotonic_s() - started_s)
 
     def fell_due(self, now_us: int, due_us: list[int]) -> None:
         """Delayed messages were made ready; they were due at these times, ascending."""
