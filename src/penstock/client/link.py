@@ -304,7 +304,7 @@ class Link:
         if isinstance(error, ssl.SSLError):
             return explain_tls(self.address, error)
         told = f"{self.address} closed the connection at once"
-        if error is not None:
+        if error is not None and not isinstance(error, ConnectionResetError):
             return ConnectionLost(f"{told}: {error}")
         if self._tls is None:
             return TlsFailed(f"{told} (a server that speaks TLS does: give tls or ca)")
