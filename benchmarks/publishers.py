@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import perf_counter
 
 from benchmarks.load import BATCH, batch, value_at
-from penstock import Broker
+from penstock import Broker, Message
 from penstock.aio import AsyncBroker
 
 WINDOW = 8
+Batch = Sequence[bytes] | Sequence[Message]
 
 
-def one_at_a_time(broker: Broker, topic: str, numbers: Iterable[int]) -> list[float]:
+def one_at_a_time(
+    broker: Broker, topic: str, numbers: Iterable[int], batch_of: Callable[[int], Batch] = batch
+) -> list[float]:
     """Publish each batch when the one before is durable; the seconds of each."""
     seconds = []
     for number in numbers:
-        messages = batch(number)
+        messages = batch_of(number)
         start = perf_counter()
         broker.publish_many(topic, messages)
         seconds.append(perf_counter() - start)

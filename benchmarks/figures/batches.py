@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from statistics import median
 
 import penstock
 from benchmarks.bench import SETTLING_OFF, Bench
 from benchmarks.disk import BARE, bare_beside
-from benchmarks.load import BATCH
-from benchmarks.publishers import WINDOW, one_at_a_time, pipelined
+from benchmarks.load import BATCH, batch
+from benchmarks.publishers import WINDOW, Batch, one_at_a_time, pipelined
 from benchmarks.rows import Row, Target, compare
 from benchmarks.verify import check_topic
+from penstock import Message
 
 _RATIO = Target("ratio", ">=", 0.6)
 _RATE = Target("measured", ">=", 1_500_000)
@@ -21,15 +24,18 @@ def run(bench: Bench) -> list[Row]:
     count = bench.size(200, 20)
     rates: list[_Pair] = []
     latencies: list[_Pair] = []
+    object_rates: list[_Pair] = []
     window_rates: list[_Pair] = []
     for _ in range(bench.size(15, 1)):
-        rate, latency = _one_at_a_time(bench, count)
+        rate, latency = _one_at_a_time(bench, count, batch)
         rates.append(rate)
         latencies.append(latency)
+        object_rates.append(_one_at_a_time(bench, count, _objects)[0])
         window_rates.append(_with_window(bench, count))
     return [
         _rate_row("batches of 1000, one at a time", rates),
         compare("batches of 1000, one at a time: p50", "s", latencies, BARE),
+        _rate_row("batches of 1000 `Message`, one at a time", object_rates),
         _rate_row(f"batches of 1000, {WINDOW} on the way", window_rates),
     ]
 
@@ -41,11 +47,16 @@ def _rate_row(what: str, pairs: list[_Pair]) -> Row:
     return compare(what, "messages/s", pairs, BARE, _RATIO, note="the bare loop stays below 1.5 M/s")
 
 
-def _one_at_a_time(bench: Bench, count: int) -> tuple[_Pair, _Pair]:
+@cache
+def _objects(number: int) -> list[Message]:
+    return [Message(value) for value in batch(number)]
+
+
+def _one_at_a_time(bench: Bench, count: int, batch_of: Callable[[int], Batch]) -> tuple[_Pair, _Pair]:
     path = bench.place()
     with penstock.open(path / "data", **SETTLING_OFF) as broker:
         broker.create_topic("orders")
-        seconds = one_at_a_time(broker, "orders", range(count))
+        seconds = one_at_a_time(broker, "orders", range(count), batch_of)
         bare = bare_beside(broker, path / "bare")
         check_topic(broker, "orders", count * BATCH)
     messages = count * BATCH

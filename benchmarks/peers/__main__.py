@@ -32,6 +32,7 @@ from benchmarks.table import table_of
 _HERE = Path(__file__).resolve().parent.parent
 _FULL, _QUICK = Effort(5, 1.0, 1.0), Effort(1, 0.15, 0.05)
 _GROUPS = tuple(dict.fromkeys(system.group for system in SYSTEMS))
+_SYNCED_ROW = "receive-1"  # whoever is measured in it is watched by strace as well
 _HELP = """\
 Measure Penstock beside its peers: each one real, on loopback, with its data on the same disk, as durable as Penstock
 and with its own default. One raw generator drives all of them, and so does the best Python client of each. Rounds are
@@ -146,7 +147,7 @@ def _look_at_syncs(
         console.print("[yellow]syncs are not counted: strace is not installed[/yellow]")
         return
     for system in systems:
-        if system.durable and system.name != "penstock-used":
+        if system.durable and system.takes(_SYNCED_ROW):
             with console.status(f"syncs of {system.title}"):
                 syncs[system.name] = syncs_of(system, directory / f"syncs-{system.name}")
 

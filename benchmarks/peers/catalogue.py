@@ -8,6 +8,7 @@ from typing import Literal
 from benchmarks.load import VALUE_BYTES
 from benchmarks.peers.plans import Consume, Plan, Publish, Steady
 from benchmarks.peers.systems.beanstalkd import Beanstalkd, BeanstalkdDefault
+from benchmarks.peers.systems.celery import CeleryOnRedis
 from benchmarks.peers.systems.kafka import Kafka, KafkaDefault
 from benchmarks.peers.systems.nats import Nats, NatsDefault
 from benchmarks.peers.systems.penstock import Penstock, UsedPenstock
@@ -73,4 +74,5 @@ SYSTEMS: tuple[System, ...] = (
     Kafka(),
     KafkaDefault(),
     RabbitMQ(),
+    CeleryOnRedis(),
 )

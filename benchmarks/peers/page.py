@@ -33,6 +33,8 @@ _FOOT = """
 - **Syncs.** Kafka syncs its log and its two indexes for each message.
 - **Raw** means one generator for all, which writes prepared bytes to plain sockets and counts the replies. RabbitMQ is
   driven by its Python client in these rows, and its generator costs more than its server.
+- **Celery** is measured at its broker: a task is sent, or got and acked, by its own library, and nothing is run. Its
+  Redis broker keeps a message that is being worked on in a hash and gives it back by a timeout.
 - **1,000 queues** are 1,000 topics, streams or tubes; of NATS one stream with 1,000 subjects. Kafka and RabbitMQ are
   left out: so many topics or quorum queues are not what they are made for.
 - **Kept.** Penstock, Redis, NATS and Kafka keep acked messages to be read again; beanstalkd and RabbitMQ delete them.
@@ -60,8 +62,9 @@ def page_of(results: dict[str, Any]) -> str:
         rounds=results["rounds"],
         seconds=results["seconds"],
     )
-    durable = [name for name, system in systems.items() if system["durable"]]
-    others = [name for name, system in systems.items() if not system["durable"]]
+    driven = {cell.system for cell in found if cell.way == RAW}
+    durable = [name for name, system in systems.items() if system["durable"] and name in driven]
+    others = [name for name, system in systems.items() if not system["durable"] and name in driven]
     parts = [
         head,
         _section("What is asked for", _ratios(judge(figures))),
@@ -141,7 +144,7 @@ def short(rate: float) -> str:
 
 
 def _processor(found: Sequence[Cell], systems: dict[str, Any]) -> list[str]:
-    names = list(systems)
+    names = [name for name in systems if any(cell.system == name and cell.way == RAW for cell in found)]
     lines = []
     for row in (row for row in ROWS if not row.by_client):
         by_name = {cell.system: cell for cell in found if cell.row == row.name and cell.way == RAW}

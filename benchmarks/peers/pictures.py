@@ -33,9 +33,10 @@ def draw(path: Path, results: dict[str, Any]) -> None:
 
 
 def _rates(axes: Any, figures: list[Figure], systems: dict[str, Any]) -> None:
-    names = [name for name, system in systems.items() if system["durable"]]
     rows = [row for row in ROWS if not row.by_client and row.figure != "latency"]
     found = {(cell.row, cell.system): cell for cell in cells(figures) if cell.way == RAW}
+    driven = {name for _, name in found}
+    names = [name for name, system in systems.items() if system["durable"] and name in driven]
     height = 0.8 / max(1, len(names))
     for place, name in enumerate(names):
         shown = [(number, found[row.name, name]) for number, row in enumerate(rows) if (row.name, name) in found]

@@ -16,6 +16,7 @@ from benchmarks.peers.requests import Requests
 
 _PER_S_MAX = 800_000  # prepared for one connection with a window; where it is not reached, the clock ends the row
 _PER_S_ALONE = 40_000
+_PER_S_OF_MANY = 8000
 _FEW = 2000
 _FILL_WINDOW = 256
 
@@ -51,7 +52,7 @@ class Raw:
         return not (isinstance(plan, Publish) and plan.soon)
 
     def publish(self, plan: Publish, queues: list[str], seconds: float) -> Timed:
-        per_s = _PER_S_MAX if plan.window > 1 else _PER_S_ALONE
+        per_s = _PER_S_OF_MANY if plan.connections > 1 else _PER_S_MAX if plan.window > 1 else _PER_S_ALONE
         count = max(plan.window, round(seconds * per_s / plan.batch))
         with contextlib.ExitStack() as stack:
             lanes = []

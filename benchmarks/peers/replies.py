@@ -63,6 +63,8 @@ class Frames:
         count, more = divmod(len(data), length)
         if more or data[1] != self._command:
             return None
+        if count == 1:
+            return 1
         same = all(data[place::length] == data[place : place + 1] * count for place in (0, 1, 6, 7, 8, 9))
         return count if same else None
 

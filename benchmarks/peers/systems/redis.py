@@ -141,7 +141,7 @@ class RedisPy:
 
     def publish(self, plan: Publish, queues: list[str], seconds: float) -> Timed:
         queue, size = queues[0], max(plan.batch, plan.window)
-        with _client(self._port) as client:
+        with client_of(self._port) as client:
             if size == 1:
                 return call_for(seconds, 1, lambda number: client.xadd(queue, {_FIELD: value_at(number)}))
 
@@ -154,7 +154,7 @@ class RedisPy:
             return call_for(seconds, size, publish)
 
     def consume(self, plan: Consume, queue: str, count: int, seconds: float) -> Timed:
-        with _client(self._port) as client:
+        with client_of(self._port) as client:
             if not client.xinfo_groups(queue):
                 client.xgroup_create(queue, GROUP, "0")
 
@@ -166,7 +166,8 @@ class RedisPy:
             return take_for(seconds, plan.batch, count, take)
 
 
-def _client(port: int) -> Any:
+def client_of(port: int) -> Any:
+    """A client of redis-py."""
     import redis
 
     return redis.Redis("127.0.0.1", port)
@@ -176,7 +177,7 @@ class RedisPeer(RawPeer):
     """A Redis that runs."""
 
     def __init__(self, pid: int, port: int) -> None:
-        self._client = _client(port)
+        self._client = client_of(port)
         version = f"Redis {self._client.info('server')['redis_version']}"
         super().__init__(pid, version, RedisWire(port), **{"redis-py": RedisPy(port)})
 
@@ -214,7 +215,11 @@ class Redis(System):
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         with running(["redis-server", *words], directory, port) as process:
-            yield RedisPeer(process.pid, port)
+            yield self.peer(process.pid, port)
+
+    def peer(self, pid: int, port: int) -> Peer:
+        """Redis while it runs, as it is driven."""
+        return RedisPeer(pid, port)
 
 
 class RedisEverySecond(Redis):
