@@ -38,7 +38,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
-        self._loop = listener.loop
+        self._loop, self._lingering = listener.loop, listener.lingering
         self._reader = FrameReader(listener.config.max_frame_bytes, HELLO_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._unhandled: list[tuple[int, int, bytes]] = []
@@ -79,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_s = self._loop.time()
+        self._lingering.heard()
         if self._is_deaf:
             return
         frames = self._reader.received(nbytes)
@@ -185,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_or_resume()
         if not self.closed and self._transport is not None:
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+            self._lingering.replied()
 
     def refuse(self, correlation: int, error: BaseException) -> None:
         """The reply to a request that failed."""
@@ -223,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not self.closed and self._transport is not None:
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+            self._lingering.replied()
 
     # What takes long, or much room.
 

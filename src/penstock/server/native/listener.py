@@ -8,6 +8,7 @@ import logging
 import penstock
 from penstock.model.errors import BrokerClosed, Unauthenticated
 from penstock.server.native.connection import Connection
+from penstock.server.native.lingering import Lingering
 from penstock.server.native.session import NativeSession
 from penstock.server.native.singles import Singles
 from penstock.server.port import Port
@@ -29,6 +30,7 @@ class NativeListener(Port[Connection]):
         self.commits = services.commits
         self.commits.send_ready = self._flush
         self.singles = Singles(self)
+        self.lingering = Lingering(self.loop)
         self.server_name = f"penstock {penstock.__version__}"
         self.buffered_bytes = 0
         self._unflushed: list[Connection] = []
