@@ -6,12 +6,14 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import sleep
 
 from benchmarks.peers.plans import Publish
 from benchmarks.peers.processes import free_port, running
 from benchmarks.peers.systems.pika_client import Pika, blocking, declare
 from benchmarks.peers.systems.system import RAW, Peer, System
 
+_LOOK_S, _SAME = 0.05, 5  # a count that does not change for so many looks is the last
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 """The server itself: the command of the same name changes the user first."""
 
@@ -38,8 +40,14 @@ class RabbitPeer(Peer):
         return sum(map(self.unacked, queues))
 
     def unacked(self, queue: str) -> int:
+        """Acks are not answered, and what a consumer held comes back after it has gone: so wait until that is done."""
         with blocking(self._port) as connection:
-            return declare(connection.channel(), queue)
+            channel, same, count = connection.channel(), 0, -1
+            while same < _SAME:
+                before, count = count, declare(channel, queue)
+                same = same + 1 if count == before else 0
+                sleep(_LOOK_S)
+        return count
 
 
 class RabbitMQ(System):
