@@ -28,6 +28,7 @@ _WAIT_NS = 5_000_000_000
 _AT_ONCE = 1000
 _BUILT = 16
 _CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","version":"1","headers":false}\r\nPING\r\n'
+_PING = b"PING\r\n"
 _DELIVERED = re.compile(rb"MSG \S+ 1 (\S+) (\d+)\r\n")
 _ACKED = re.compile(rb"MSG \S+ 2 0\r\n\r\n")
 
@@ -125,6 +126,8 @@ class NatsReceiver:
             elif (found := _ACKED.match(data, position)) is not None:
                 acked += 1
                 position = found.end()
+            elif data.startswith(_PING, position):  # it may stay unanswered for minutes
+                position += len(_PING)
             elif data.count(b"\r\n", position) < 2:
                 break
             else:
