@@ -17,7 +17,7 @@ from benchmarks.peers.page import page_of
 from benchmarks.peers.plans import Refused
 from benchmarks.peers.replies import Frames, Lines, Replies
 from benchmarks.peers.requests import Built, Numbered, Repeated
-from benchmarks.peers.rounds import Figure
+from benchmarks.peers.rounds import Figure, measured
 from benchmarks.peers.steady import Schedule, stamped, stamps_in
 from benchmarks.peers.summary import cells
 from benchmarks.peers.systems import beanstalkd, kafka_wire, nats, redis
@@ -55,6 +55,26 @@ def test_numbered_requests_end() -> None:
 def test_large_requests_are_built_when_they_are_taken() -> None:
     requests = Built(lambda number: [b"%d" % number, b"-"])
     assert b"".join(requests.take(2)) + b"".join(requests.take(1)) == b"0-1-2-"
+
+
+# Rounds.
+
+
+class _Failing:
+    def measure(self, *_: object) -> Figure:
+        raise Refused("no\nreply")
+
+
+def test_what_a_peer_fails_to_do_is_noted_and_a_failure_of_penstock_ends_the_run() -> None:
+    by_name = {system.name: system for system in SYSTEMS}
+    failing: Any = _Failing()
+    peer: Any = None
+    noted: list[str] = []
+    assert measured(failing, BY_NAME["alone"], by_name["redis"], peer, "raw", noted) is None
+    assert noted == ["publish, one at a time, Redis, AOF always, raw, is left out once: no reply"]
+    for ours in ("penstock", "penstock-used"):
+        with pytest.raises(Refused):
+            measured(failing, BY_NAME["alone"], by_name[ours], peer, "raw", noted)
 
 
 # Replies.

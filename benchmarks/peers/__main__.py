@@ -25,12 +25,12 @@ from benchmarks.peers.rounds import Effort, Figure
 from benchmarks.peers.summary import cells, table_of_cells
 from benchmarks.peers.syncs import syncs_of
 from benchmarks.peers.systems.kafka import JARS
-from benchmarks.peers.systems.system import System
+from benchmarks.peers.systems.system import OURS, System
 from benchmarks.peers.targets import judge
 from benchmarks.table import table_of
 
 _HERE = Path(__file__).resolve().parent.parent
-_FULL, _QUICK = Effort(5, 1.0, 1.0), Effort(1, 0.15, 0.05)
+_FULL, _QUICK = Effort(3, 1.0, 1.0), Effort(1, 0.15, 0.05)
 _GROUPS = tuple(dict.fromkeys(system.group for system in SYSTEMS))
 _SYNCED_ROW = "receive-1"  # whoever is measured in it is watched by strace as well
 _HELP = """\
@@ -70,7 +70,7 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory(dir=options.dir) as directory:
             place = Path(directory).resolve()
-            _measure(console, systems, options.rows, effort, place, figures, versions)
+            _measure(console, systems, options.rows, effort, place, figures, versions, left_out)
             if not options.rows:
                 _look_at_syncs(console, systems, place, syncs)
     finally:
@@ -110,7 +110,7 @@ def _choose(peers: Sequence[str]) -> tuple[list[System], list[str]]:
     """The systems that were asked for and can be started, and why others are left out."""
     systems, left_out = [], []
     for system in SYSTEMS:
-        if peers and system.group not in (*peers, "penstock"):
+        if peers and system.group not in (*peers, OURS):
             continue
         why = system.missing()
         if why is None:
@@ -128,16 +128,20 @@ def _measure(
     directory: Path,
     figures: list[Figure],
     versions: dict[str, str],
+    left_out: list[str],
 ) -> None:
+    known = len(left_out)
     rows = [row for row in ROWS if not names or row.name in names]
     columns = (*Progress.get_default_columns(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting the servers", total=effort.rounds * len(rows))
-        for number, row, figure in rounds.run(systems, rows, effort, directory, versions):
+        for number, row, figure in rounds.run(systems, rows, effort, directory, versions, left_out):
             figures.append(figure)
             if row is not None:
                 what = f"round {number + 1} of {effort.rounds}: {row.title}, {figure.system} {figure.way}"
                 progress.update(task, description=what, completed=number * len(rows) + rows.index(row))
+    for why in left_out[known:]:
+        console.print(f"[yellow]{why}[/yellow]")
 
 
 def _look_at_syncs(

@@ -19,17 +19,18 @@ from benchmarks.disk import bare_commits
 from benchmarks.load import value_at
 from benchmarks.peers import processor
 from benchmarks.peers.catalogue import Row
-from benchmarks.peers.plans import Consume, Driver, Publish, Timed, TooSlow
+from benchmarks.peers.plans import Consume, Driver, Publish, Refused, Timed, TooSlow
 from benchmarks.peers.raw import Raw
-from benchmarks.peers.systems.system import RAW, Peer, System
-from benchmarks.verify import check_count
+from benchmarks.peers.systems.system import OURS, RAW, Peer, System
+from benchmarks.verify import Wrong, check_count
 from penstock.bench.histogram import Histogram
 
 _WARM = 0.15
 """How much of a measurement is done before it, as a part of its time."""
-_FILL_S = 4.0
-_DRAIN_S = 60.0
+_FILL_S = 2.0
+_DRAIN_S = 15.0
 _PAUSE_S = 0.05
+_WHY_MAX = 200
 _STEADY = 4
 """A steady rate is kept up for so many times the seconds of another row."""
 
@@ -179,9 +180,14 @@ def bare(directory: Path, effort: Effort) -> Figure:
 
 
 def run(
-    systems: Sequence[System], rows: Sequence[Row], effort: Effort, directory: Path, versions: dict[str, str]
+    systems: Sequence[System],
+    rows: Sequence[Row],
+    effort: Effort,
+    directory: Path,
+    versions: dict[str, str],
+    left_out: list[str],
 ) -> Iterator[tuple[int, Row | None, Figure]]:
-    """All figures, as they are measured; the versions of the systems are noted."""
+    """All figures, as they are measured; the versions of the systems are noted, and what a peer failed to do."""
     for number in range(effort.rounds):
         place = directory / f"round-{number}"
         place.mkdir()
@@ -194,5 +200,22 @@ def run(
                 for system in order:
                     peer = peers[system.name]
                     for way in ways_of(row, system, peer):
-                        with contextlib.suppress(TooSlow):
-                            yield number, row, measuring.measure(row, system, peer, way)
+                        figure = measured(measuring, row, system, peer, way, left_out)
+                        if figure is not None:
+                            yield number, row, figure
+
+
+def measured(
+    measuring: Measuring, row: Row, system: System, peer: Peer, way: str, left_out: list[str]
+) -> Figure | None:
+    """A figure; None if a peer could not do it."""
+    try:
+        return measuring.measure(row, system, peer, way)
+    except TooSlow:
+        return None
+    except (Refused, Wrong) as error:
+        if system.group == OURS:
+            raise
+        why = " ".join(str(error).split())[:_WHY_MAX]
+        left_out.append(f"{row.title}, {system.title}, {way}, is left out once: {why}")
+        return None

@@ -12,6 +12,8 @@ from benchmarks.peers.raw import Raw, Wire
 
 RAW = "raw"
 GROUP = "workers"
+OURS = "penstock"
+"""The group of systems whose failures end a run; those of peers are noted."""
 
 
 class Peer(ABC):
