@@ -9,8 +9,10 @@ from time import perf_counter
 from benchmarks.load import BATCH, batch, value_at
 from penstock import Broker, Message
 from penstock.aio import AsyncBroker
+from penstock.model.errors import Overloaded
 
 WINDOW = 8
+_AGAIN_S = 0.01
 Batch = Sequence[bytes] | Sequence[Message]
 
 
@@ -31,7 +33,13 @@ def pipelined(broker: Broker, topics: list[str], numbers: range, size: int = BAT
     """Publish batches in order, to one topic after the other, so many on the way; the seconds of all."""
 
     async def publish(face: AsyncBroker, number: int) -> None:
-        await face.publish_many(topics[number % len(topics)], batch(number, size))
+        while True:
+            try:
+                await face.publish_many(topics[number % len(topics)], batch(number, size))
+            except Overloaded:  # settling is behind: as the error says, again later
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
 
     return _with_tasks(broker, publish, numbers, window)
 
