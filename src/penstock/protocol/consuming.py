@@ -174,11 +174,16 @@ def runs_of(offsets: Sequence[int]) -> list[int]:
     return [*runs, first, last - first + 1]
 
 
+def is_run(first: int, count: int) -> bool:
+    """Whether these can be offsets of a log."""
+    return 0 <= first < 2**62 and 0 < count <= 10_000_000
+
+
 def ranges_of(runs: Sequence[int]) -> Iterable[range]:
     """The offsets of runs, run by run; raises ValueError if they are not valid."""
     if len(runs) % 2:
         raise ValueError("runs are pairs of a first offset and a count")
     for first, count in zip(runs[::2], runs[1::2], strict=True):
-        if not (0 <= first < 2**62 and 0 < count <= 10_000_000):
+        if not is_run(first, count):
             raise ValueError(f"({first}, {count}) is not a run of offsets")
         yield range(first, first + count)

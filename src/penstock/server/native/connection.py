@@ -91,8 +91,10 @@ class Connection(asyncio.BufferedProtocol):
             self._unhandled += [(command, correlation, bytes(body)) for command, correlation, body in frames]
         else:
             self._is_handling = True
-            self._handle(frames)
-            self._is_handling = False
+            try:
+                self._handle(frames)
+            finally:
+                self._is_handling = False
             self.flush()
         if self._reader.unfinished_bytes > _COUNTED_BYTES or self._counted_bytes:
             self._count_unfinished()

@@ -23,6 +23,7 @@ from penstock.protocol.consuming import (
     decode_receive,
     decode_subscribe,
     encode,
+    is_run,
     ranges_of,
 )
 from penstock.protocol.failures import encode_failure
@@ -250,6 +251,6 @@ def _ack_run(consuming: Consuming[LeasedMessage], held: list[Held]) -> Commit | 
         return None
     named = held[0]
     first, count = named.runs
-    if not (0 <= first < 2**62 and 0 < count <= FINISHED_MAX):
+    if count > FINISHED_MAX or not is_run(first, count):
         return None
     return consuming.ack_held(named.topic, named.partition, named.lease, first, count)
