@@ -149,6 +149,27 @@ def test_what_is_missing_of_a_log_is_what_no_block_holds(tens: list[int], in_ord
         assert missing == set(range(start, log.committed_end)) - held
 
 
+BLOCKS = st.lists(st.tuples(st.just(0) | st.integers(0, 5), st.just(10) | st.integers(1, 40)), max_size=12)
+
+
+@given(BLOCKS, st.integers(0, 12))
+def test_the_block_of_an_offset_is_found_among_blocks_of_one_size_or_many(
+    shapes: list[tuple[int, int]], dropped: int
+) -> None:
+    """Each block begins some offsets behind the one before: none is missing, or a repair left a gap."""
+    log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
+    usage, blocks, base = Usage(), list[BlockRef](), 7
+    for gap, count in shapes:
+        blocks.append(BlockRef(base + gap, count, 1, 72, 10, 5, 99))
+        base = blocks[-1].end
+    for block in blocks:
+        add(log, usage, block)
+    log.drop(usage, min(dropped, len(blocks)))
+    left = blocks[dropped:]
+    for offset in range(base + 10):
+        assert log.find(offset) == sum(block.end <= offset for block in left)
+
+
 def test_the_index_of_messages_holds_the_largest_numbers_there_are() -> None:
     log = Log(Topic(1, "t", TopicConfig()), "messages", 0)
     usage = Usage()

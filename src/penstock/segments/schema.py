@@ -105,23 +105,22 @@ def is_schema_of(table: str, schema: pa.Schema) -> bool:
 def messages_from_arrow(table: pa.Table) -> Rows:
     """The rows of a segment's table, as Python values."""
     column = table.column
-    priorities = column("priority").to_pylist()
     keys, headers = column("key"), column("headers")
     dedupe_ids = column("dedupe_id")
-    uniform = min(priorities, default=NORMAL) == max(priorities, default=NORMAL)
+    priority = _only_value(column("priority"), NORMAL)
     batch = Batch(
         values=column("value").to_pylist(),
         keys=None if keys.null_count == len(table) else keys.to_pylist(),
         headers=None
         if headers.null_count == len(table)
         else [None if pairs is None else dict(pairs) for pairs in headers.to_pylist()],
-        priority=(priorities[0] if priorities else NORMAL) if uniform else NORMAL,
-        priorities=None if uniform else bytes(priorities),
+        priority=NORMAL if priority is None else priority,
+        priorities=bytes(column("priority").to_pylist()) if priority is None else None,
         deliver_at=_optional_times_us(column("deliver_at")),
         expires_at=_optional_times_us(column("expires_at")),
         dedupe_ids=None if dedupe_ids.null_count == len(table) else dedupe_ids.to_pylist(),
     )
-    return Rows(column("offset").to_pylist(), column("timestamp").cast(pa.int64()).to_pylist(), batch)
+    return Rows(_offsets(column("offset")), _times_us(column("timestamp")), batch)
 
 
 def with_key(table: pa.Table, key: bytes) -> pa.Table:
@@ -129,11 +128,10 @@ def with_key(table: pa.Table, key: bytes) -> pa.Table:
     return table.filter(pc.equal(table.column("key"), pa.scalar(key, pa.binary())))
 
 
-def times_from_arrow(table: pa.Table) -> tuple[list[int], list[int], Sequence[int] | None]:
+def times_from_arrow(table: pa.Table) -> tuple[Sequence[int], Sequence[int], Sequence[int] | None]:
     """The offsets, timestamps and due times (0: none) of a segment's table."""
     column = table.column
-    times_us = column("timestamp").cast(pa.int64()).to_pylist()
-    return column("offset").to_pylist(), times_us, _optional_times_us(column("deliver_at"))
+    return _offsets(column("offset")), _times_us(column("timestamp")), _optional_times_us(column("deliver_at"))
 
 
 def events_to_arrow(base: int, events: list[Event], partition: int) -> pa.RecordBatch:
@@ -183,6 +181,29 @@ def _times(times_us: Sequence[int]) -> pa.Array:
 
 def _optional_times(times_us: Sequence[int] | None, count: int) -> pa.Array:
     return _column(None if times_us is None else [time_us or None for time_us in times_us], count, TIME)
+
+
+def _offsets(column: pa.ChunkedArray) -> Sequence[int]:
+    """Offsets, which increase: a range where none is missing."""
+    if not len(column):
+        return ()
+    first, end = column[0].as_py(), column[-1].as_py() + 1
+    return range(first, end) if end - first == len(column) else column.to_pylist()
+
+
+def _times_us(column: pa.ChunkedArray) -> list[int]:
+    times = column.cast(pa.int64())
+    only = _only_value(times, 0)
+    return times.to_pylist() if only is None else [only] * len(times)
+
+
+def _only_value(numbers: pa.ChunkedArray, default: int) -> int | None:
+    """What all of the numbers are, `default` if there are none; None where they differ."""
+    if not len(numbers):
+        return default
+    bounds = pc.min_max(numbers)
+    least: int = bounds["min"].as_py()
+    return least if least == bounds["max"].as_py() else None
 
 
 def _optional_times_us(times: pa.ChunkedArray) -> array[int] | None:
