@@ -1,0 +1,1 @@
+"""Many shards: which are there, who has them, and answers that are put together from several."""
