@@ -18,6 +18,7 @@ from penstock.model.config import BrokerConfig
 from penstock.shard.shard import Shard
 from penstock.shard.state_lock import StateLock
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.sharding import divide_new_directories
 from tests.spark.class_data import java_options
 
 os.environ |= {"PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off"}  # servers of tests have only what they ask for
@@ -76,6 +77,15 @@ def _enter_once(lock: StateLock) -> bool:
 
 
 StateLock.__enter__ = _enter_once  # type: ignore[assignment]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shards", type=int, default=1, help="divide every new data directory into so many shards")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.shards > 1:
+        divide_new_directories(config.option.shards)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:

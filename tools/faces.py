@@ -33,6 +33,8 @@ AWAITED = ("calling", "calls", "log_reading", "administration", "staging", "mess
 """Modules of the client whose plain half is made."""
 VIEWS = ("info", "tracing")
 """Modules of views with functions that are operations."""
+GATHERING = "gathering"
+"""The module of operations on several shards; what is there is not asked of one."""
 PLAIN_WORDS = {
     r"\basync (?=def|for|with)": "",
     r"\bawait ": "",
@@ -74,24 +76,28 @@ def faces() -> Iterator[tuple[Path, str]]:
 
 
 def _embedded_broker() -> str:
-    """What the embedded broker hands to its shard: the operations that have their words in the table."""
+    """What the embedded broker hands to a shard, or to all: the operations that have their words in the table."""
     homes = dict(_homes())
 
     def body(operation: Operation) -> str:
-        given = ["self._open_shard()", *_arguments(operation, by_name=False)]
+        finding = "_shard_with" if operation.route == "identity" else "_shard_of"
+        asked = "self._open_shards()" if homes[operation.name] == GATHERING else f"self.{finding}({operation.route})"
+        given = [asked, *_arguments(operation, by_name=False)]
         returned = "" if operation.signature.return_annotation == "None" else "return "
         return f"{returned}{homes[operation.name]}.{operation.name}({', '.join(given)})"
 
     declared = [operation for operation in _called(BrokerOperations) if operation.summary]
+    of_shards = {home for home in homes.values() if home not in (*VIEWS, GATHERING)}
     methods = "".join(_method(operation, body, "def") for operation in declared)
     return f'''{_made_from("api/operations.py")}
-"""The operations of `penstock.Broker` that its shard does, or that are answers about it."""
+"""The operations of `penstock.Broker` that its shards do, or that are answers about them."""
 
 from __future__ import annotations
 
 {_imports()}
-from penstock.model.errors import BrokerClosed
-from penstock.shard.operations import {", ".join(sorted({home for home in homes.values() if home not in VIEWS}))}
+from penstock.cluster import {GATHERING}
+from penstock.cluster.shards import Shards
+from penstock.shard.operations import {", ".join(sorted(of_shards))}
 from penstock.shard.shard import Shard
 from penstock.views import {", ".join(VIEWS)}
 
@@ -99,22 +105,32 @@ from penstock.views import {", ".join(VIEWS)}
 class Administration:
     """The operations that people and tools use to look after a broker."""
 
-    shard: Shard
+    shards: Shards
 
 {methods}
-    def _open_shard(self) -> Shard:
-        if self.shard.closed:
-            raise BrokerClosed("the broker is closed")
-        return self.shard
+    def _open_shards(self) -> Shards:
+        self.shards.check_open()
+        return self.shards
+
+    def _shard_of(self, topic: str) -> Shard:
+        return self._open_shards().of(topic)
+
+    def _shard_with(self, identity: MessageId | str) -> Shard:
+        return self._open_shards().of_message(identity)
 '''
 
 
 def _homes() -> Iterator[tuple[str, str]]:
-    """The operations that a function of a shard is for, and its module."""
+    """The operations that a function of a shard is for, and its module; functions of all shards come last."""
     modules = [*(SOURCE / "shard/operations").glob("*.py"), *(SOURCE / f"views/{name}.py" for name in VIEWS)]
+    modules.append(SOURCE / f"cluster/{GATHERING}.py")
     for path in modules:
         for one in ast.parse(path.read_text()).body:
-            if isinstance(one, ast.FunctionDef) and one.name in OPERATIONS and one.args.args[0].arg == "shard":
+            if (
+                isinstance(one, ast.FunctionDef)
+                and one.name in OPERATIONS
+                and one.args.args[0].arg in ("shard", "shards")
+            ):
                 yield one.name, path.stem
 
 

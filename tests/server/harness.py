@@ -105,7 +105,7 @@ class Running:
 
     def waiters(self, topic: str = "t", group: str = "g") -> int:
         """How many wait for messages of a group."""
-        shard = self.broker.shard
+        shard = self.broker.shards.of(topic)
         with shard.lock:
             active = shard.dispatcher.in_use.groups(shard.catalog.by_name[topic]).get(group)
             return 0 if active is None else len(active.waiters)

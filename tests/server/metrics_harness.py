@@ -20,6 +20,7 @@ from penstock.server.settings.options import ServerConfig
 from penstock.shard.operations.burying import bury
 from penstock.shard.shard import Shard
 from penstock.testing import MemoryStorage, VirtualClock
+from tests.sharding import alone
 
 ROOT = Path(__file__).parent.parent.parent
 Labels = frozenset[tuple[str, str]]
@@ -97,7 +98,7 @@ class Watched:
 def metrics_of(shard: Shard, **options: Any) -> Iterator[Metrics]:
     loop = asyncio.new_event_loop()
     try:
-        yield Metrics(shard, ServerConfig.parse(options), loop, Pipelines(shard.clock))
+        yield Metrics(alone(shard), ServerConfig.parse(options), loop, Pipelines(shard.clock))
     finally:
         loop.close()
 

@@ -34,7 +34,7 @@ class Publisher:
         self.shard = broker.shard
         self.sent = 0
         self._sending = iter(sending)
-        self.commits = Commits(asyncio.get_running_loop(), broker.shard)
+        self.commits = Commits(asyncio.get_running_loop(), broker.shards)
         self.commits.send_ready = self._send_ready
         self.told: Counter[int] = Counter()
         self.errors: list[PenstockError] = []

@@ -114,13 +114,13 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
     for turn in range(3):
         broker.publish("small", f"{turn}")
         broker.publish_many("big", ["x" * 1000] * 60)
-        broker._background.settler.settle()
+        broker._backgrounds[0].settler.settle()
     with broker.consumer("big", "g") as consumer:
         consumer.ack(consumer.receive(1))  # read from a segment
     broker.settle()
     world.pass_time(3 * 86400)
     broker.retain()
-    broker._background._attempt("settling", lambda: 1 / 0)
+    broker._backgrounds[0]._attempt("settling", lambda: 1 / 0)
     metrics.connection_opened("native")
     metrics.request("native", "publish", 0.001, failed=False)
     metrics.request("http", "publish", 0.001, failed=True)

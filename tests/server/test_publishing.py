@@ -124,7 +124,7 @@ def test_L4_R3_a_full_disk_refuses_and_nothing_refused_is_read_later(
 ) -> None:
     storage = FaultyStorage(seed=7)
     monkeypatch.setattr(servers, "FileStorage", lambda *_: storage)
-    with Running(tmp_path) as server, Client(server.address) as client:
+    with Running(tmp_path, shards=1) as server, Client(server.address) as client:
         client.publish_many("t", [f"{n}" for n in range(10)])
         consumer = client.consumer("t", "g")
         received = consumer.receive(3)
@@ -155,7 +155,7 @@ def test_L4_R3_a_full_disk_refuses_and_nothing_refused_is_read_later(
 def test_R3_a_loop_with_autoack_goes_on_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FaultyStorage(seed=7)
     monkeypatch.setattr(servers, "FileStorage", lambda *_: storage)
-    with Running(tmp_path) as server, Client(server.address) as client:
+    with Running(tmp_path, shards=1) as server, Client(server.address) as client:
         client.publish_many("t", ["a", "b", "c"])
         with client.consumer("t", "g", autoack=True) as consumer:
             messages = iter(consumer)
@@ -177,7 +177,7 @@ def test_R5_a_failed_sync_is_told_to_everybody_and_reading_goes_on(
 ) -> None:
     storage = FaultyStorage(seed=7)
     monkeypatch.setattr(servers, "FileStorage", lambda *_: storage)
-    with Running(tmp_path) as server, Client(server.address) as client:
+    with Running(tmp_path, shards=1) as server, Client(server.address) as client:
         client.publish("t", "x")
         consumer = client.consumer("t", "g")
         (message,) = consumer.receive(1)

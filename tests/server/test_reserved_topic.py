@@ -13,6 +13,7 @@ import penstock
 from penstock.api.operation import ALL
 from penstock.api.operations import OPERATIONS
 from penstock.client import AsyncClient, Client
+from penstock.cluster.shards import Shards
 from penstock.model.schedules import SCHEDULES
 from penstock.server.access.principal import Scope
 from penstock.server.operations import HANDLERS
@@ -54,10 +55,16 @@ HTTP: dict[str, tuple[str, str, Any]] = {
 }
 
 
+def _beside_schedules(shards: Shards) -> str:
+    """A topic whose schedules are in the topic that is shown: there is one in each shard."""
+    names = (f"t{number}" for number in range(1000))
+    return next(name for name in names if shards.of(name) is shards.of(SCHEDULES))
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpRunning]:
     with HttpRunning(tmp_path_factory.mktemp("reserved") / "data", line_port=0) as server:
-        server.broker.schedule("real", "0 0 1 1 *", "t", "x")
+        server.broker.schedule("real", "0 0 1 1 *", _beside_schedules(server.broker.shards), "x")
         server.broker.publish("t", "x")
         yield server
 

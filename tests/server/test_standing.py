@@ -123,7 +123,7 @@ def told(groups: list[Any], names: list[str]) -> list[tuple[Any, ...]]:
 
 def check_live(broker: penstock.Broker, details: list[GroupInfo]) -> None:
     """Lists and metrics tell what the details tell."""
-    listed, total = list_groups(broker.shard, lambda _: True)
+    listed, total = list_groups(broker.shards, lambda _: True)
     assert told([group.info for group in listed], LISTED) == told(details, LISTED)
     assert total == len(listed)
     assert all(group.in_use for group in listed)
@@ -155,7 +155,7 @@ def check_at_rest(path: Path, details: list[GroupInfo]) -> list[GroupProgress]:
 
 def check_idle(broker: penstock.Broker, groups: list[GroupProgress]) -> None:
     """After a restart, lists and metrics open nothing, and tell all but how much of what can be taken is delayed."""
-    listed, _ = list_groups(broker.shard, lambda _: True)
+    listed, _ = list_groups(broker.shards, lambda _: True)
     names = [*DURABLE, "retrying"]
     assert told([group.info for group in listed], names) == told(groups, names)
     with metrics_of(broker.shard) as metrics:
@@ -178,7 +178,7 @@ def test_Q1_F1_a_group_stands_where_it_stands_whoever_is_asked(
     at_rest: list[GroupProgress] = []
     for steps in rounds:
         with penstock.open(path, clock=clock, **OPTIONS) as broker:
-            broker._background.stop()  # or it would let old messages go between two answers
+            broker._backgrounds[0].stop()  # or it would let old messages go between two answers
             check_idle(broker, at_rest)
             for topic, partitions in (("one", 1), ("wide", 3)):
                 if topic not in {info.name for info in broker.topics()}:

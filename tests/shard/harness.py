@@ -30,7 +30,7 @@ class Settling:
 
     def __init__(self, path: Path, clock: VirtualClock | None = None, **options: Any) -> None:
         config = BrokerConfig.parse({"min_free_bytes": 0, **options})
-        self.process = SegmentProcess(str(path), config.readable_by)
+        self.process = SegmentProcess(config.readable_by)
         self.broker = Broker(FileStorage(path, config.readable_by), config, clock, self.process)
 
     @property

@@ -22,6 +22,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.storage import FileStorage
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.sharding import alone
 
 ShardOn = Callable[..., Shard]
 
@@ -176,7 +177,7 @@ def test_R3_on_a_full_disk_the_old_options_stay_and_a_change_works_once_there_is
     shard = shard_on(storage)
     create(shard, max_deliveries=2)
     publish(shard, "x")
-    consumer = Consumer(shard, "t", "g")
+    consumer = Consumer(alone(shard), "t", "g")
     before = config_of(shard)
     storage.fail("write", errno.ENOSPC)
     shard.configure_topic("t", {"visibility_timeout": 5})

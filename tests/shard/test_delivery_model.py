@@ -32,6 +32,7 @@ from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
+from tests.sharding import alone
 
 OPTIONS = {
     "journal_file_bytes": 4096,
@@ -123,7 +124,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         found = self.consumers.get((topic, group, number))
         if found is None:
             found = self.consumers[topic, group, number] = Consumer(
-                self.shard, topic, group, visibility_timeout=20 if number else None, max_in_flight=6
+                alone(self.shard), topic, group, visibility_timeout=20 if number else None, max_in_flight=6
             )
         return found
 

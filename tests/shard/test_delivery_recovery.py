@@ -22,6 +22,7 @@ from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.sharding import alone
 
 Opened = Callable[..., Shard]
 
@@ -33,7 +34,7 @@ def publish(shard: Shard, topic: str, *values: str, **options: object) -> None:
 
 
 def consume(shard: Shard, topic: str = "t", group: str = "g") -> Consumer:
-    return Consumer(shard, topic, group)
+    return Consumer(alone(shard), topic, group)
 
 
 def values(messages: list[Delivery]) -> list[str]:
@@ -89,7 +90,7 @@ def test_Q10_no_message_of_100000_scattered_acks_comes_again(shard_on: Opened, e
     shard = shard_on(storage)
     shard.journal.wait(shard.create_topic("t", {"retention_age": None}))
     publish(shard, "t", *(["x"] * 200_000))
-    consumer = Consumer(shard, "t", "g", max_in_flight=200_000)
+    consumer = Consumer(alone(shard), "t", "g", max_in_flight=200_000)
     held = consumer.receive(200_000)
     consumer.ack(held[::2])
     if end == "settle and crash":
@@ -101,7 +102,7 @@ def test_Q10_no_message_of_100000_scattered_acks_comes_again(shard_on: Opened, e
         shard = shard_on(storage.crash())
     info = add_up(shard)
     assert (info.acked, info.ready) == (100_000, 100_000)
-    consumer = Consumer(shard, "t", "g", max_in_flight=200_000)
+    consumer = Consumer(alone(shard), "t", "g", max_in_flight=200_000)
     assert [message.offset for message in consumer.receive(200_000)] == list(range(1, 200_000, 2))
 
 
@@ -223,7 +224,7 @@ def test_Q2_R3_an_ack_is_not_confirmed_when_the_disk_refuses_it_during_a_burial(
     shard = shard_on(storage)
     shard.journal.wait(shard.create_topic("t", {"max_deliveries": 1}))
     publish(shard, "t", "dies", "is acked")
-    slow, quick = Consumer(shard, "t", "g", visibility_timeout=1), consume(shard)
+    slow, quick = Consumer(alone(shard), "t", "g", visibility_timeout=1), consume(shard)
     slow.receive(1)
     held = quick.receive(1)
     shard.journal.flush()

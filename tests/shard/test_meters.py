@@ -348,7 +348,7 @@ def test_upkeep_that_fails_is_counted(broker: penstock.Broker, meters: Meters) -
     def fail() -> None:
         raise StorageFailed("no disk")
 
-    broker._background._attempt("settling", fail)
+    broker._backgrounds[0]._attempt("settling", fail)
     assert meters.upkeep_failures["settling"] == 1
 
 

@@ -22,8 +22,7 @@ def broker() -> Iterator[penstock.Broker]:
 
 def take(broker: penstock.Broker, consumer: penstock.Consumer, partition: int | None, count: int = 10) -> list[str]:
     consuming = consumer._consuming
-    with broker.shard.lock:
-        found = consuming.fetch(count, None, partition)
+    found = consuming.fetch_now(count, None, partition)
     return [message.value.decode() for message in consuming.messages(found)]
 
 

@@ -259,7 +259,7 @@ def test_the_process_ignores_the_signals_that_are_meant_for_the_broker(
 
 @pytest.mark.parametrize("said", [b"", b"\0\0", b"\0\0\0\x20half an order"])
 def test_the_process_ends_when_its_input_ends(said: bytes, tmp_path: Path) -> None:
-    ended = subprocess.run([*COMMAND, str(tmp_path), "owner"], input=said, capture_output=True, timeout=PATIENCE_S)
+    ended = subprocess.run([*COMMAND, "owner"], cwd=tmp_path, input=said, capture_output=True, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 

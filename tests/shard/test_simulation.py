@@ -25,6 +25,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
+from tests.sharding import alone
 
 SEED = int(os.environ.get("PENSTOCK_SEED", "20260101"))
 OPTIONS = {
@@ -75,7 +76,7 @@ class Simulation:
             self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
         for name in TOPICS:
             for group in GROUPS:
-                Consumer(self.shard, name, group).close()
+                Consumer(alone(self.shard), name, group).close()
 
     def open(self) -> None:
         self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
@@ -133,7 +134,7 @@ class Simulation:
 
     def receive(self, worker: Worker) -> None:
         if worker.consumer is None:
-            worker.consumer = Consumer(self.shard, worker.topics, worker.group, max_in_flight=50)
+            worker.consumer = Consumer(alone(self.shard), worker.topics, worker.group, max_in_flight=50)
         worker.held = worker.consumer.receive(self.chance.randrange(1, 20))
         for message in worker.held:
             work = (worker.group, message.id)

@@ -8,11 +8,12 @@ from penstock.shard.metering.meters import TOPICS_MAX, Traffic
 from penstock.testing import MemoryStorage, VirtualClock
 from penstock.views.listing import busiest_topics
 from penstock.views.ranking import Ranking
+from tests.sharding import alone
 
 
 def busiest(broker: Broker) -> list[tuple[str, float]]:
     shard = broker.shard
-    found = busiest_topics(shard, Ranking(shard), lambda _: True, 10)
+    found = busiest_topics(alone(shard), Ranking(alone(shard)), lambda _: True, 10)
     return [(listed.info.name, rate) for listed, rate in found]
 
 

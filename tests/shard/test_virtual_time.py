@@ -28,6 +28,7 @@ from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import MemoryStorage, VirtualClock
 from tests.shard.staging_harness import publish, stage
+from tests.sharding import alone
 
 COUNT = 3000
 
@@ -40,7 +41,7 @@ def shard_on(storage: MemoryStorage, clock: VirtualClock) -> Shard:
 def with_dead_letters(clock: VirtualClock, count: int = COUNT) -> Shard:
     shard = shard_on(MemoryStorage(), clock)
     shard.journal.wait(shard.publish_many("t", [f"{n}" for n in range(count)])[1])  # type: ignore[arg-type]
-    consumer = Consumer(shard, "t", "g", max_in_flight=count)
+    consumer = Consumer(alone(shard), "t", "g", max_in_flight=count)
     while messages := consumer.receive(1000):
         consumer.kill(messages, "no")
         bury(shard)
@@ -163,7 +164,7 @@ def life(storage: MemoryStorage, clock: VirtualClock) -> None:
             _, commit = shard.publish_many(name, messages)
             assert commit is not None
             shard.journal.wait(commit)
-        consumers = [Consumer(shard, ["keyed", "t"], group, name="c", max_in_flight=100) for group in ("g", "h")]
+        consumers = [Consumer(alone(shard), ["keyed", "t"], group, name="c", max_in_flight=100) for group in ("g", "h")]
         for consumer in consumers:
             received = consumer.receive(30)
             consumer.ack(received[::2])

@@ -29,7 +29,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
     found: list[list[bytes]] = []
     thread = threading.Thread(target=lambda: found.append([m.value for m in consumer.receive(1, wait=20)]))
     thread.start()
-    shard = consumer._shard
+    shard = consumer._consuming._shard  # type: ignore[union-attr]
     while not any(
         active.waiters for delivery in shard.dispatcher.in_use.all() for active in list(delivery.active_groups.values())
     ):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from penstock.aio.administration import AsyncAdministration
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
 from penstock.aio.outcomes import Outcomes, ThreadOutcomes
+from penstock.cluster.consuming import consume
+from penstock.cluster.shards import Shards
 from penstock.embedded.broker import Broker, open_broker
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
@@ -21,8 +23,6 @@ from penstock.model.message import Data, Message, MessageId, MessageIds, StoredM
 from penstock.model.names import Priority
 from penstock.model.options import yes_or_no
 from penstock.model.units import Duration, Time
-from penstock.shard.operations.consuming import Consuming
-from penstock.shard.shard import Shard
 from penstock.storage import Storage
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class AsyncBroker(AsyncAdministration):
         return self._opened
 
     @property
-    def _shard(self) -> Shard:
-        return self._broker.shard
+    def _shards(self) -> Shards:
+        return self._broker.shards
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await opening).close()  # it cannot be stopped half-way
             raise
-        self._outcomes = ThreadOutcomes(loop, self._opened.shard.flush_soon)
+        self._outcomes = ThreadOutcomes(loop)
         return self
 
     async def __aexit__(
@@ -91,7 +91,7 @@ class AsyncBroker(AsyncAdministration):
     ) -> MessageId:
         """Publish one message; done when it is durable."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
-        identity, commit = self._shard.publish(topic, message)
+        identity, commit = self._shards.of(topic).publish(topic, message)
         if commit is not None:
             if not commit.done:
                 await self._outcomes.of(commit)
@@ -108,7 +108,7 @@ class AsyncBroker(AsyncAdministration):
         sequence: int | None = None,
     ) -> MessageIds:
         """Publish a batch in one durable step."""
-        ids, commit = self._shard.publish_many(topic, messages, producer, sequence)
+        ids, commit = self._shards.of(topic).publish_many(topic, messages, producer, sequence)
         if commit is not None:
             if not commit.done:
                 await self._outcomes.of(commit)
@@ -137,8 +137,8 @@ class AsyncBroker(AsyncAdministration):
         acks_itself = yes_or_no(autoack)
         making = asyncio.ensure_future(
             asyncio.to_thread(
-                lambda: Consuming(
-                    self._shard,
+                lambda: consume(
+                    self._shards,
                     AsyncDelivery,
                     topic,
                     group,
@@ -156,7 +156,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await making).close()  # it cannot be stopped half-way
             raise
-        return AsyncConsumer(consuming, self._outcomes, self._shard.clock, acks_itself)
+        return AsyncConsumer(consuming, self._outcomes, self._shards.first.clock, acks_itself)
 
     def read(
         self,
@@ -217,12 +217,13 @@ class AsyncBroker(AsyncAdministration):
 def open(  # noqa: A001 - named after the builtin, as `penstock.open` is
     path: str | os.PathLike[str] | None = None,
     *,
+    shards: int | None = None,
     storage: Storage | None = None,
     clock: Clock | None = None,
     **config: Any,
 ) -> AsyncBroker:
-    """The broker of a directory, to be entered with `async with`; options are those of `BrokerConfig`."""
-    return AsyncBroker(lambda: open_broker(path, storage=storage, clock=clock, **config))
+    """The broker of a directory, to be entered with `async with`; the options are those of `penstock.open`."""
+    return AsyncBroker(lambda: open_broker(path, shards=shards, storage=storage, clock=clock, **config))
 
 
 def around(broker: Broker, outcomes: Outcomes) -> AsyncBroker:

@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.aio.receiving import read_fetched, take_or_wait
+from penstock.cluster.consuming import AnyConsuming
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
 from penstock.model.options import duration, optional, whole
 from penstock.model.units import Duration, parse_duration
-from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
@@ -74,7 +74,7 @@ class AsyncConsumer:
     """
 
     def __init__(
-        self, consuming: Consuming[AsyncDelivery], outcomes: Outcomes, clock: ShardClock, autoack: bool
+        self, consuming: AnyConsuming[AsyncDelivery], outcomes: Outcomes, clock: ShardClock, autoack: bool
     ) -> None:
         self.consuming = consuming
         self._outcomes = outcomes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -21,10 +20,9 @@ class Outcomes(Protocol):
 class ThreadOutcomes:
     """The commits that tasks of one event loop wait for; the broker's commit thread does them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flush_soon: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._create_future = loop.create_future
         self._call_soon_threadsafe = loop.call_soon_threadsafe
-        self._flush_soon = flush_soon
         self._waiting: dict[Commit, list[asyncio.Future[None]]] = {}
 
     def of(self, commit: Commit) -> asyncio.Future[None]:
@@ -36,7 +34,7 @@ class ThreadOutcomes:
         else:
             self._waiting[commit] = [future]
             commit.on_done(partial(self._wake_soon, commit))
-            self._flush_soon()
+            commit.hurry()
         return future
 
     def _wake_soon(self, commit: Commit) -> None:

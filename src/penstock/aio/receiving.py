@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.shard.operations.consuming import Consuming, Message
+from penstock.cluster.consuming import AnyConsuming
+from penstock.shard.operations.consuming import Message
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.waiting import Fetched
 
 
 async def take_or_wait(
-    consuming: Consuming[Message],
+    consuming: AnyConsuming[Message],
     wanted: int,
     wait_s: float,
     visibility_s: float | None,
@@ -48,7 +49,7 @@ async def take_or_wait(
 
 
 async def read_fetched(
-    consuming: Consuming[Message],
+    consuming: AnyConsuming[Message],
     found: Fetched,
     owner: object,
     run: Callable[[Callable[[], list[Message]]], Awaitable[list[Message]]],

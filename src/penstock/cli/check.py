@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,7 +17,7 @@ import typer
 from penstock.cli.errors import CommandError
 from penstock.cli.output import show_json
 from penstock.cli.target import flaw_of
-from penstock.cli.terminal import new_console
+from penstock.cli.terminal import echo, new_console
 from penstock.model.errors import DirectoryLocked, PenstockError
 from penstock.model.units import format_size
 
@@ -66,32 +68,53 @@ def check(
     if repair and not yes and (output is Output.JSON or not sys.stdin.isatty()):
         raise CommandError("--repair changes files and asks first", "add --yes to repair without being asked")
     try:
-        storage = _lock(directory)
-        try:
-            code = _run(directory, storage, repair, yes, output)
-        finally:
-            storage.close()
+        with _locked(directory) as storage:
+            code = _run_all(directory, storage, repair, yes, output)
     except (PenstockError, OSError) as error:
         hint = "look at the directory's permissions and at the disk, then check again"
         raise CommandError(str(error), hint) from None
     raise typer.Exit(code)
 
 
-def _lock(directory: Path) -> FileStorage:
-    """The storage of a directory that is there and that nobody else uses."""
+def _run_all(directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output) -> int:
+    """Check the directory, or each of the shards that it is divided into; the worst exit code."""
+    from penstock.cluster.directory import part_name, shards_of
+
+    count = shards_of(storage)
+    if count is None:
+        code, answer = _run(directory, storage, repair, yes, output)
+    else:
+        codes, answers = [], []
+        for number in range(count):
+            if output is Output.TEXT:
+                echo(f"shard {number} of {count}")
+            place = directory / part_name(number)
+            with _locked(place, base=directory) as part:
+                code, answer = _run(place, part, repair, yes, output)
+            codes.append(code)
+            answers.append(answer)
+        code, answer = max(codes), {"directory": str(directory), "shards": answers}
+    if output is Output.JSON:
+        show_json(answer)
+    return code
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, base: Path | None = None) -> Iterator[FileStorage]:
+    """The storage of a directory that is there and that nobody else uses, while it is checked."""
     from penstock.storage import FileStorage
 
     class Existing(FileStorage):
         """Looks at directories and makes none."""
 
         def elsewhere(self, path: str) -> FileStorage:
-            os.listdir(os.path.join(self.path, path))
+            os.listdir(os.path.join(self.base_path, path))
             return super().elsewhere(path)
 
     flaw = flaw_of(directory)
     if flaw is not None:
         raise CommandError(flaw, "give the directory that the broker was opened with")
-    storage = Existing(directory)
+    storage = Existing(directory, base=base)
     try:
         storage.lock()
     except DirectoryLocked as error:
@@ -99,10 +122,16 @@ def _lock(directory: Path) -> FileStorage:
             str(error).partition(": a data directory")[0],
             "a check needs the directory for itself: close that broker first",
         ) from None
-    return storage
+    try:
+        yield storage
+    finally:
+        storage.close()
 
 
-def _run(directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output) -> int:
+def _run(
+    directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output
+) -> tuple[int, dict[str, object]]:
+    """Check, and repair if that is wanted; the exit code, and what there is to say."""
     from penstock.shard.checking import repair_directory
 
     console = new_console()
@@ -119,12 +148,10 @@ def _run(directory: Path, storage: FileStorage, repair: bool, yes: bool, output:
         if output is Output.TEXT:
             _show_repair(console, directory, repaired, left)
     verdict, code = _verdict(left, repaired)
-    if output is Output.JSON:
-        _show_json(directory, verdict, found, repaired, left)
-    else:
+    if output is Output.TEXT:
         advice = _advice(directory, verdict, left, repair)
         console.print(advice, style="green" if code == 0 else "red", markup=False, soft_wrap=True)
-    return code
+    return code, _answer(directory, verdict, found, repaired, left)
 
 
 def _look(storage: FileStorage, output: Output) -> CheckReport:
@@ -220,10 +247,11 @@ def _shortened(lines: list[str]) -> list[str]:
     return lines if more <= 0 else [*lines[:_SHOWN_MAX], f"and {more} more (-o json lists them all)"]
 
 
-def _show_json(
+def _answer(
     directory: Path, verdict: str, found: CheckReport, repaired: RepairReport | None, left: CheckReport
-) -> None:
+) -> dict[str, object]:
+    """The same, for machines."""
     answer: dict[str, object] = {"directory": str(directory), "verdict": verdict, "found": asdict(found)}
     if repaired is not None:
         answer |= {"repair": asdict(repaired), "left": asdict(left)}
-    show_json(answer)
+    return answer

@@ -37,13 +37,18 @@ def _known(ctx: typer.Context) -> dict[str, set[str]]:
 
 def _noted(directory: Path) -> dict[str, set[str]]:
     """What the last checkpoint of a directory says, which can be read while a broker has it open."""
+    from penstock.cluster.directory import part_name, shards_of
     from penstock.shard.checkpoint_files import read_checkpoint
-    from penstock.storage import FileStorage
+    from penstock.storage.read_only import ReadOnlyStorage
 
-    checkpoint = read_checkpoint(FileStorage(directory)) if directory.is_dir() else None
+    root = ReadOnlyStorage(directory)
+    count = shards_of(root)
+    places = [root] if count is None else [root.part(part_name(number)) for number in range(count)]
+    checkpoints = [found for place in places if (found := read_checkpoint(place)) is not None]
     return {
         topic.name: {name for state in topic.delivery or () if state is not None for name in state.groups}
-        for topic in (checkpoint.topics if checkpoint is not None else ())
+        for checkpoint in checkpoints
+        for topic in checkpoint.topics
     }
 
 

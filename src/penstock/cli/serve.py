@@ -23,6 +23,9 @@ def serve(
         Path | None, typer.Argument(metavar="[DIR]", help="The data directory; it is made if it is new.")
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A YAML file; see `penstock config`.")] = None,
+    shards: Annotated[
+        int | None, typer.Option(metavar="N", help="How many shards a new directory is divided into, for good (1).")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on (127.0.0.1: only this machine).")] = None,
     native_port: Annotated[
         int | None, typer.Option(help="The port of the native protocol (9000; 0: any free one).")
@@ -81,6 +84,7 @@ def serve(
 
     flags: dict[str, object] = {
         "data_dir": directory,
+        "shards": shards,
         "host": host,
         "native_port": native_port,
         "http_port": http_port,

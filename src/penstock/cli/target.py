@@ -88,13 +88,14 @@ class Target:
 
 def flaw_of(directory: Path) -> str | None:
     """Why this is no directory of a broker."""
+    from penstock.cluster.directory import DIVISION
     from penstock.shard.checkpoint_files import COPIES
 
     if not directory.exists():
         return f"{directory} does not exist"
     if not directory.is_dir():
         return f"{directory} is not a directory"
-    if not {*COPIES, "journal", "topics"} & set(os.listdir(directory)):
+    if not {*COPIES, "journal", "topics", DIVISION} & set(os.listdir(directory)):
         return f"{directory} is not a Penstock directory: it has no checkpoint and no journal"
     return None
 

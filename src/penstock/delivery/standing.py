@@ -13,7 +13,7 @@ has used since the broker was opened, and in a directory that is read without a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from penstock.delivery.claims import Claims
 from penstock.delivery.progress import Progress
@@ -50,6 +50,12 @@ class Standing:
     lags: tuple[int, ...] = ()
     """The lag, partition by partition."""
 
+    def add_other(self, other: Standing) -> None:
+        """Add what is shown as one with it."""
+        for name in _NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.is_indexed = self.is_indexed or other.is_indexed
+
     def add(self, end: int, progress: Progress, claims: Claims | None = None) -> int:
         """Add a partition whose messages end at `end`, with the claims of a group that is in use; its lag."""
         tally, lag = progress.tally, progress.backlog(end)
@@ -79,3 +85,6 @@ class Standing:
             self.retrying += retrying
             self.unsorted += max(0, lag - retrying)
         return lag
+
+
+_NUMBERS = [field.name for field in fields(Standing) if field.type == "int"]

@@ -1,12 +1,13 @@
 # Made from api/operations.py by tools/faces.py: change that, and run `make faces`.
-"""The operations of `penstock.Broker` that its shard does, or that are answers about it."""
+"""The operations of `penstock.Broker` that its shards do, or that are answers about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from penstock.model.errors import BrokerClosed
+from penstock.cluster import gathering
+from penstock.cluster.shards import Shards
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import Data, MessageId, StoredMessage
@@ -14,19 +15,19 @@ from penstock.model.names import Priority
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
-from penstock.shard.operations import dead_letters, delays, groups, replay, schedules
+from penstock.shard.operations import dead_letters, delays, groups, replay
 from penstock.shard.shard import Shard
-from penstock.views import info, tracing
+from penstock.views import tracing
 
 
 class Administration:
     """The operations that people and tools use to look after a broker."""
 
-    shard: Shard
+    shards: Shards
 
     def status(self) -> BrokerStatus:
         """The broker at this instant: who it is, how much it holds, and whether it can write."""
-        return info.status(self._open_shard())
+        return gathering.status(self._open_shards())
 
     def create_group(
         self,
@@ -39,7 +40,7 @@ class Administration:
     ) -> GroupInfo:
         """Make a group before its first consumer comes, with settings of its own."""
         return groups.create_group(
-            self._open_shard(),
+            self._shard_of(topic),
             topic,
             group,
             start=start,
@@ -49,30 +50,30 @@ class Administration:
 
     def groups(self, topic: str | None = None) -> list[GroupInfo]:
         """Every group, or those of one topic."""
-        return groups.groups(self._open_shard(), topic)
+        return gathering.groups(self._open_shards(), topic)
 
     def group(self, topic: str, group: str) -> GroupInfo:
         """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
-        return groups.group(self._open_shard(), topic, group)
+        return groups.group(self._shard_of(topic), topic, group)
 
     def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
         """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
 
         Times are datetimes, ISO 8601 text, or seconds since 1970 with a fraction (a whole number is an offset).
         """
-        groups.seek_group(self._open_shard(), topic, group, to, partition=partition)
+        groups.seek_group(self._shard_of(topic), topic, group, to, partition=partition)
 
     def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
-        groups.reset_group(self._open_shard(), topic, group)
+        groups.reset_group(self._shard_of(topic), topic, group)
 
     def pause_group(self, topic: str, group: str) -> GroupInfo:
         """Hand no messages to a group until it is resumed; its consumers keep what they hold, and can finish it."""
-        return groups.pause_group(self._open_shard(), topic, group)
+        return groups.pause_group(self._shard_of(topic), topic, group)
 
     def resume_group(self, topic: str, group: str) -> GroupInfo:
         """Hand messages to a paused group again; whatever has come meanwhile waits for it."""
-        return groups.resume_group(self._open_shard(), topic, group)
+        return groups.resume_group(self._shard_of(topic), topic, group)
 
     def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
@@ -80,25 +81,25 @@ class Administration:
         The group is made if it is new, and is for no consumers; durable when this returns. Each position is the next
         offset to be read, and may go back; where it is the same as before, nothing is written.
         """
-        groups.checkpoint_group(self._open_shard(), topic, group, positions)
+        groups.checkpoint_group(self._shard_of(topic), topic, group, positions)
 
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
-        groups.delete_group(self._open_shard(), topic, group)
+        groups.delete_group(self._shard_of(topic), topic, group)
 
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
-        return delays.delayed(self._open_shard(), topic, limit=limit)
+        return delays.delayed(self._shard_of(topic), topic, limit=limit)
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
-        return delays.cancel_delayed(self._open_shard(), identity)
+        return delays.cancel_delayed(self._shard_with(identity), identity)
 
     def reschedule_delayed(
         self, identity: MessageId | str, *, delay: Duration | None = None, deliver_at: Time | None = None
     ) -> datetime | None:
         """Give a delayed message another time; that time, or None if it is not delayed (any more)."""
-        return delays.reschedule_delayed(self._open_shard(), identity, delay=delay, deliver_at=deliver_at)
+        return delays.reschedule_delayed(self._shard_with(identity), identity, delay=delay, deliver_at=deliver_at)
 
     def schedule(
         self,
@@ -117,8 +118,8 @@ class Administration:
 
         A schedule of the same name is replaced. What was missed while the broker was closed is published once.
         """
-        return schedules.schedule(
-            self._open_shard(),
+        return gathering.schedule(
+            self._open_shards(),
             name,
             cron,
             topic,
@@ -132,29 +133,29 @@ class Administration:
 
     def schedules(self) -> list[Schedule]:
         """Every schedule, by name."""
-        return schedules.schedules(self._open_shard())
+        return gathering.schedules(self._open_shards())
 
     def pause_schedule(self, name: str) -> Schedule:
         """Stop a schedule from firing."""
-        return schedules.pause_schedule(self._open_shard(), name)
+        return gathering.pause_schedule(self._open_shards(), name)
 
     def resume_schedule(self, name: str) -> Schedule:
         """Let a paused schedule fire again, from now on."""
-        return schedules.resume_schedule(self._open_shard(), name)
+        return gathering.resume_schedule(self._open_shards(), name)
 
     def remove_schedule(self, name: str) -> None:
         """End a schedule."""
-        schedules.remove_schedule(self._open_shard(), name)
+        gathering.remove_schedule(self._open_shards(), name)
 
     def dead_letters(
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a topic, oldest first."""
-        return dead_letters.dead_letters(self._open_shard(), topic, filter=filter, limit=limit)
+        return dead_letters.dead_letters(self._shard_of(topic), topic, filter=filter, limit=limit)
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
-        return dead_letters.dead_letter(self._open_shard(), identity)
+        return dead_letters.dead_letter(self._shard_with(identity), identity)
 
     def redrive(
         self,
@@ -171,13 +172,13 @@ class Administration:
         Each goes once, also when this is stopped in the middle; `rate` is in messages a second. `progress` is told
         after each step how many letters it had.
         """
-        return dead_letters.redrive(
-            self._open_shard(), topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress
+        return gathering.redrive(
+            self._open_shards(), topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress
         )
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good; how many."""
-        return dead_letters.purge_dead_letters(self._open_shard(), topic, filter=filter)
+        return dead_letters.purge_dead_letters(self._shard_of(topic), topic, filter=filter)
 
     def replay(
         self,
@@ -198,7 +199,7 @@ class Administration:
         and now; a group waits for its consumers.
         """
         return replay.replay(
-            self._open_shard(),
+            self._shard_of(topic),
             topic,
             to,
             from_time=from_time,
@@ -212,9 +213,14 @@ class Administration:
 
     def trace(self, identity: MessageId | str) -> Trace:
         """The life of a message: published, delivered, failed, acked, …, each with time, group and cause."""
-        return tracing.trace(self._open_shard(), identity)
+        return tracing.trace(self._shard_with(identity), identity)
 
-    def _open_shard(self) -> Shard:
-        if self.shard.closed:
-            raise BrokerClosed("the broker is closed")
-        return self.shard
+    def _open_shards(self) -> Shards:
+        self.shards.check_open()
+        return self.shards
+
+    def _shard_of(self, topic: str) -> Shard:
+        return self._open_shards().of(topic)
+
+    def _shard_with(self, identity: MessageId | str) -> Shard:
+        return self._open_shards().of_message(identity)

@@ -1,4 +1,4 @@
-"""The embedded broker: the shard with threads of its own, in plain calls that return when it is done."""
+"""The embedded broker: shards with threads of their own, in plain calls that return when it is done."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.cluster import gathering
+from penstock.cluster.shards import open_shards
 from penstock.embedded.administration import Administration
 from penstock.embedded.consumer import Consumer
 from penstock.log.partition_log import Log
@@ -55,9 +57,15 @@ class Broker(Administration):
         config: BrokerConfig,
         clock: Clock | None = None,
         segment_process: SegmentProcess | None = None,
+        shards: int | None = None,
     ) -> None:
-        self.shard = Shard(storage, config, clock)
-        self._background = Background(self.shard, segment_process)
+        self.shards = open_shards(storage, config, clock, shards)
+        self._backgrounds = [Background(shard, segment_process) for shard in self.shards]
+
+    @property
+    def shard(self) -> Shard:
+        """The shard of a broker that has but one."""
+        return self.shards.only
 
     @property
     def engine(self) -> Shard:
@@ -82,9 +90,9 @@ class Broker(Administration):
         """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         with Uninterrupted():
-            identity, commit = self.shard.publish(topic, message)
+            identity, commit = self.shards.of(topic).publish(topic, message)
             if commit is not None:
-                self.shard.journal.wait(commit)
+                commit.wait()
         return identity
 
     def publish_many(
@@ -103,9 +111,9 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            ids, commit = self.shard.publish_many(topic, messages, producer, sequence)
+            ids, commit = self.shards.of(topic).publish_many(topic, messages, producer, sequence)
             if commit is not None:
-                self.shard.journal.wait(commit)
+                commit.wait()
         return ids
 
     def stage_many(self, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:
@@ -116,12 +124,12 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            return self.shard.stages.stage_many(stage, topic, messages)
+            return self.shards.of(topic).stages.stage_many(stage, topic, messages)
 
     def seal_stage(self, stage: str) -> int:
         """Put what was staged on disk; it takes no more from now on. How many messages; none if there is no stage."""
         with Uninterrupted():
-            return self.shard.stages.seal_stage(stage)
+            return gathering.seal_stage(self.shards, stage)
 
     def publish_staged(self, stages: Sequence[str], *, producer: str, sequence: int) -> int:
         """Publish what sealed stages hold, in their order, once for each producer and sequence; how many messages.
@@ -131,7 +139,7 @@ class Broker(Administration):
         begun before a crash is finished with the stages of the first time.
         """
         with Uninterrupted():
-            return self.shard.staging.publish_staged(stages, producer, sequence)
+            return gathering.publish_staged(self.shards, stages, producer, sequence)
 
     def staged_sequence(self, producer: str) -> int | None:
         """The sequence that `publish_staged` knows of a producer as its newest; None if it knows none.
@@ -139,12 +147,12 @@ class Broker(Administration):
         So work that publishes in numbered parts goes on where it was, after whatever ended it.
         """
         with Uninterrupted():
-            return self.shard.staging.staged_sequence(producer)
+            return gathering.staged_sequence(self.shards, producer)
 
     def drop_staged(self, stages: Sequence[str]) -> None:
         """Forget stages that will not be published; any that is not there, or is being published, is left alone."""
         with Uninterrupted():
-            self.shard.stages.drop_staged(stages)
+            gathering.drop_staged(self.shards, stages)
 
     def consumer(
         self,
@@ -166,7 +174,7 @@ class Broker(Administration):
         """
         with Uninterrupted():
             return Consumer(
-                self.shard,
+                self.shards,
                 topic,
                 group,
                 mode=mode,
@@ -217,61 +225,66 @@ class Broker(Administration):
 
     def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
+        shard = self.shards.of(topic)
         logs = [log for log in self._logs(topic, partition, events=True) if log is not None]
-        return itertools.chain.from_iterable(LogReader(self.shard, log).events(Window()) for log in logs)
+        return itertools.chain.from_iterable(LogReader(shard, log).events(Window()) for log in logs)
 
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
         (log,) = self._logs(topic, partition)
         assert log is not None
-        return LogReader(self.shard, log).first_at(parse_time_us(time))
+        return LogReader(self.shards.of(topic), log).first_at(parse_time_us(time))
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
-        with self.shard.lock:
-            return [topic_info(topic) for _, topic in sorted(self.shard.catalog.by_name.items())]
+        return gathering.topics(self.shards)
 
     def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
         """Where the messages and events of a topic lie: how far they reach, and the segment files, if wanted."""
-        with self.shard.lock:
-            return topic_layout(self.shard.topic(topic), self.shard.storage.path if segments else None)
+        shard = self.shards.of(topic)
+        with shard.lock:
+            return topic_layout(shard.topic(topic), shard.storage if segments else None)
 
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        shard = self.shards.of(name)
         with Uninterrupted():
-            self.shard.journal.wait(self.shard.create_topic(name, config))
-        with self.shard.lock:
-            return topic_info(self.shard.topic(name))
+            shard.create_topic(name, config).wait()
+        with shard.lock:
+            return topic_info(shard.topic(name))
 
     def configure_topic(self, name: str, **options: Any) -> TopicInfo:
         """Change options of a topic, such as `retention_age` or `visibility_timeout`; `partitions` and `order` stay.
 
         Consumers that are at work follow at once: what they hold stays as it was leased to them.
         """
+        shard = self.shards.of(name)
         with Uninterrupted():
-            commit = self.shard.configure_topic(name, options)
+            commit = shard.configure_topic(name, options)
             if commit is not None:
-                self.shard.journal.wait(commit)
-        with self.shard.lock:
-            return topic_info(self.shard.topic(name))
+                commit.wait()
+        with shard.lock:
+            return topic_info(shard.topic(name))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
+        shard = self.shards.of(name)
         with Uninterrupted():
-            self.shard.journal.wait(self.shard.delete_topic(name))
-            if self.shard.state.files_to_delete:
+            shard.delete_topic(name).wait()
+            if shard.state.files_to_delete:
                 with contextlib.suppress(BrokerClosed):  # closing writes one too
-                    self.shard.checkpoint()
+                    shard.checkpoint()
 
     def settle(self) -> None:
         """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""
         with Uninterrupted():
-            self._background.settler.settle(everything=True)
+            for background in self._backgrounds:
+                background.settler.settle(everything=True)
 
     def retain(self) -> int:
         """Apply retention now; how many segments were removed or archived."""
         with Uninterrupted():
-            return retain(self.shard)
+            return sum(retain(shard) for shard in self.shards)
 
     def trim(self, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
         """Remove the segments that lie wholly before these offsets (by partition), for good; how many went.
@@ -281,19 +294,20 @@ class Broker(Administration):
         all messages that they speak of are gone.
         """
         with Uninterrupted():
-            return trim(self.shard, topic, before, events)
+            return trim(self.shards.of(topic), topic, before, events)
 
     @property
     def recovery(self) -> RecoveryReport:
         """What was found when the directory was opened."""
-        return self.shard.recovery
+        return gathering.recovery([shard.recovery for shard in self.shards])
 
     def close(self) -> None:
         """Finish what is under way and let the directory go; closing twice is harmless."""
         with Uninterrupted():
-            if self.shard.refuse_work():
-                self._background.stop()
-                self.shard.close()
+            if self.shards.refuse_work():
+                for background in self._backgrounds:
+                    background.stop()
+                self.shards.close()
 
     def __enter__(self) -> Self:
         return self
@@ -302,14 +316,15 @@ class Broker(Administration):
         self.close()
 
     def _readers(self, topic: str, partition: int | None, include_deleted: bool) -> list[LogReader]:
+        shard = self.shards.of(topic)
         logs = self._logs(topic, partition)
-        return [LogReader(self.shard, log, include_deleted) for log in logs if log is not None]
+        return [LogReader(shard, log, include_deleted) for log in logs if log is not None]
 
     def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[Log | None]:
-        with self.shard.lock:
-            if self.shard.closed:
-                raise BrokerClosed("the broker is closed")
-            found = self.shard.topic(topic)
+        shard = self.shards.of(topic)
+        with shard.lock:
+            shard.check_not_closed()
+            found = shard.topic(topic)
             chosen = found.partitions if partition is None else [found.partition(partition)]
             return [part.events if events else part.messages for part in chosen]
 
@@ -317,18 +332,23 @@ class Broker(Administration):
 def open_broker(
     path: str | os.PathLike[str] | None = None,
     *,
+    shards: int | None = None,
     storage: Storage | None = None,
     clock: Clock | None = None,
     **config: Any,
 ) -> Broker:
-    """Open the broker of a directory, which is made if it is new; options are those of `BrokerConfig`."""
+    """Open the broker of a directory, which is made if it is new; options are those of `BrokerConfig`.
+
+    A new directory may be divided into several `shards`, which is for good: each is a log of its own, and a topic lives
+    in one of them.
+    """
     checked = BrokerConfig.parse(config)
     if (path is None) == (storage is None):
         raise InvalidArgument("give the path of a data directory, or a storage")
     if path is not None:
         storage = FileStorage(path, checked.readable_by)
     assert storage is not None
-    return Broker(storage, checked, clock)
+    return Broker(storage, checked, clock, shards=shards)
 
 
 def _window(offset: int | None, from_time: Time | None, to_time: Time | None) -> Window:

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from penstock.cluster.consuming import consume
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost
 from penstock.model.options import duration, optional, whole, yes_or_no
 from penstock.model.units import Duration, Time, parse_duration
 from penstock.shard.interrupts import Uninterrupted
-from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.leased_messages import LeasedMessage
 from penstock.shard.operations.read_ahead import LOOP_WAIT_S, ReadAhead
 
 if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
     from penstock.shard.dispatch.waiting import Fetched
-    from penstock.shard.shard import Shard
 
 
 class Delivery(LeasedMessage, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class Consumer:
 
     def __init__(
         self,
-        shard: Shard,
+        shards: Shards,
         topics: str | Sequence[str],
         group: str,
         *,
@@ -80,10 +80,10 @@ class Consumer:
         session_timeout: Duration = 30.0,
         name: str | None = None,
     ) -> None:
-        self._shard = shard
+        self._clock = shards.first.clock
         self._autoack = yes_or_no(autoack)
-        self._consuming = Consuming(
-            shard,
+        self._consuming = consume(
+            shards,
             Delivery,
             topics,
             group,
@@ -94,7 +94,7 @@ class Consumer:
             start=start,
             name=name,
         )
-        self._ready = ReadAhead(self._consuming, shard.clock, self._autoack)
+        self._ready = ReadAhead(self._consuming, self._clock, self._autoack)
 
     @property
     def name(self) -> str:
@@ -162,7 +162,7 @@ class Consumer:
             with Uninterrupted():
                 commit = self._consuming.close()
                 if commit is not None:
-                    self._shard.journal.wait(commit)
+                    commit.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -181,8 +181,7 @@ class Consumer:
         arrived = threading.Lock()  # bare: Ctrl-C in a wait leaves no other lock behind
         arrived.acquire()
         waiter = self._consuming.waiter(wanted, visibility_s, arrived.release)
-        clock = self._shard.clock
-        until_s = clock.monotonic_s() + wait_s
+        until_s = self._clock.monotonic_s() + wait_s
         try:
             while True:
                 with Uninterrupted():
@@ -190,7 +189,7 @@ class Consumer:
                     if found is not None:
                         return self._take(found)
                 woken = arrived.acquire(timeout=min(wait_s, threading.TIMEOUT_MAX))
-                wait_s = until_s - clock.monotonic_s() if woken else 0.0
+                wait_s = until_s - self._clock.monotonic_s() if woken else 0.0
         except BaseException:
             waiter.give_up()
             raise
@@ -203,6 +202,6 @@ class Consumer:
 
     def _wait(self, commit: Commit | None, lost: LeaseLost | None) -> None:
         if commit is not None:
-            self._shard.journal.wait(commit)
+            commit.wait()
         if lost is not None:
             raise lost

@@ -7,9 +7,9 @@
 | `scan.py` | reading a file: what is whole, what is a torn tail, what is damage |
 """
 
-from penstock.journal.commit import Block, Commit
+from penstock.journal.commit import Block, Commit, together
 from penstock.journal.journal import Journal
 from penstock.journal.layout import BlockEntry, BlockKind
 from penstock.journal.scan import Scan, scan_journal
 
-__all__ = ["Block", "BlockEntry", "BlockKind", "Commit", "Journal", "Scan", "scan_journal"]
+__all__ = ["Block", "BlockEntry", "BlockKind", "Commit", "Journal", "Scan", "scan_journal", "together"]

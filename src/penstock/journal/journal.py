@@ -90,7 +90,7 @@ class Journal(JournalFiles, Generic[B]):
         self._owner = owner
         self._disk_lock = threading.Lock()
         self._directory = JournalDirectory(storage, broker, config.journal_file_bytes)
-        self.gathering: Gathering[B] = Gathering(lock)
+        self.gathering: Gathering[B] = Gathering(lock, self)
         self._writing: Gathering[B] | None = None
         self.next_sequence = next_sequence  # of the next file
         self.current = current  # the file being written
@@ -221,7 +221,7 @@ class Journal(JournalFiles, Generic[B]):
     def disown(self) -> None:
         """This is a forked process: the files belong to the parent, and nothing is ever written here."""
         self._disk_lock = threading.Lock()
-        self.gathering, self._writing = Gathering(self._lock), None
+        self.gathering, self._writing = Gathering(self._lock, self), None
         self.frozen = StorageFailed("this is a forked process: the broker belongs to its parent")
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class Journal(JournalFiles, Generic[B]):
             group = self.gathering
             if not group.blocks:
                 return
-            self.gathering = Gathering(self._lock)
+            self.gathering = Gathering(self._lock, self)
             self._writing = group
             group.moments.append(self.observer.monotonic_s())
         try:
@@ -340,7 +340,7 @@ class Journal(JournalFiles, Generic[B]):
     def _fail(self, group: Gathering[B], error: PenstockError) -> None:
         """Refuse a group and everything gathered after it, so that no offset is skipped."""
         with self._lock:
-            behind, self.gathering, self._writing = self.gathering, Gathering(self._lock), None
+            behind, self.gathering, self._writing = self.gathering, Gathering(self._lock, self), None
             for block in reversed(group.blocks[group.placed :] + behind.blocks):
                 self._owner.refused(block)
             self.observer.refused(error)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from penstock.cluster.shards import Shards
 from penstock.journal import Commit
+from penstock.journal.commit import Committer
 from penstock.model.errors import PenstockError
-from penstock.shard.shard import Shard
+from penstock.shard.metering.histograms import Histogram
 
 _SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64
@@ -37,15 +39,15 @@ class Commits:
     What was read from all connections in one turn of the loop is committed together, with what comes in the next few
     turns. While the disk is quick that is done right here, which spares two thread switches a commit; when it was
     slow, the broker's commit thread does most of them, and the loop goes on meanwhile. Only syncs count for that: what
-    a large commit computes would keep the loop waiting in a thread, too.
+    a large commit computes would keep the loop waiting in a thread, too. Of several shards, one is committed here.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, shard: Shard) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, shards: Shards) -> None:
         self._loop = loop
         self.send_ready: Callable[[], bool] = lambda: False
         """Sends what is ready to go out, before the disk is waited for and after; whether there was anything."""
-        self._flush, self._flush_soon = shard.flush, shard.flush_soon
-        self._syncs_s = shard.meters.fsync_s
+        self._syncs_s: dict[Committer, Histogram] = {shard.committer: shard.meters.fsync_s for shard in shards}
+        self._only = shards.first.committer if len(shards) == 1 else None
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._came = 0  # since the last look
@@ -87,7 +89,7 @@ class Commits:
         if self._left_to_thread:
             self._left_to_thread -= 1
             commit.on_done(partial(self._done_soon, commit))
-            self._flush_soon()
+            commit.hurry()
         elif not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._wait_for_company, _TURNS_MAX)
@@ -119,9 +121,11 @@ class Commits:
         if not self._scheduled:
             return
         self._scheduled = False
-        before_s = self._syncs_s.sum
-        self._flush()
-        self._average_s += _WEIGHT * (self._syncs_s.sum - before_s - self._average_s)
+        journal = self._only or self._hurry_all_but_one()
+        syncs_s = self._syncs_s[journal]
+        before_s = syncs_s.sum
+        journal.flush()
+        self._average_s += _WEIGHT * (syncs_s.sum - before_s - self._average_s)
         if self._average_s > _SLOW_S:
             self._left_to_thread = _SLOW_COMMITS
         for commit in list(self._waiting):
@@ -130,6 +134,13 @@ class Commits:
             else:  # a thread is about to tell its outcome
                 commit.on_done(partial(self._done_soon, commit))
         self.send_ready()  # somebody waits for it
+
+    def _hurry_all_but_one(self) -> Committer:
+        """Of the journals that are waited for, one to be flushed here; threads do the others meanwhile."""
+        first, *others = dict.fromkeys(journal for commit in self._waiting for journal in commit.committers)
+        for journal in others:
+            journal.wake_flusher()
+        return first
 
     def _done_soon(self, commit: Commit) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.api.operation import ALL, About, Operation
 from penstock.api.operations import OPERATIONS
+from penstock.cluster import gathering
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
 from penstock.model.bounds import nearest, shown
@@ -41,7 +42,7 @@ def _dead_letters(
     wanted = _LETTERS_AT_ONCE if limit is None else min(whole(0, 1 << 62)(limit), _LETTERS_AT_ONCE)
     page: list[DeadLetter] = []
     left_bytes = LETTERS_BYTES
-    for letter in itertools.islice(list_dead_letters(broker.shard, topic, start), wanted):
+    for letter in itertools.islice(list_dead_letters(broker.shards.of(topic), topic, start), wanted):
         page.append(letter)
         left_bytes -= len(letter.value)
         if left_bytes <= 0:
@@ -143,7 +144,7 @@ def _among(only: dict[str, list[int]]) -> Callable[[StoredMessage], bool]:
 
 def _seal_stage(broker: Broker, stage: str, *, staged: int = 0) -> int:
     """As the broker's, but an error if it has fewer messages than whoever asks has staged."""
-    return broker.shard.stages.seal_stage(stage, whole(0, 1 << 62)(staged))
+    return gathering.seal_stage(broker.shards, stage, whole(0, 1 << 62)(staged))
 
 
 def _create_token(

@@ -60,7 +60,7 @@ class Server:
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where it listens, by port: `native`, `http`, `line`."""
         self._listeners: dict[str, Listener] = {}
-        self._exporter: TraceExporter | None = None
+        self._exporters: list[TraceExporter] = []
 
     @property
     def address(self) -> tuple[str, int]:
@@ -72,19 +72,19 @@ class Server:
         check_exposure(self.config)
         server_context(self.config)  # what is wrong with its files is told before anything is done
         storage = FileStorage(self.config.data_dir, self.config.broker.readable_by)
-        process = SegmentProcess(storage.path, self.config.broker.readable_by)
-        self.broker = await asyncio.to_thread(Broker, storage, self.config.broker, None, process)
+        process = SegmentProcess(self.config.broker.readable_by)
+        self.broker = await asyncio.to_thread(Broker, storage, self.config.broker, None, process, self.config.shards)
         try:
             self.services = Services(self.broker, self.config)
-            self._exporter = _exporter(self.services)
+            self._exporters = _exporters(self.services)
             self._listeners = await asyncio.to_thread(_listeners, self.services)
             for name, listener in self._listeners.items():
                 self.addresses[name] = await self._listen(name, listener)
             self.services.metrics.start()
             self.services.live.start()
             self.services.spare_descriptor.start()
-            if self._exporter is not None:
-                self._exporter.start()
+            for exporter in self._exporters:
+                exporter.start()
         except BaseException:
             await self._stop_listening(0)
             self.broker.close()
@@ -96,8 +96,7 @@ class Server:
     async def stop(self) -> None:
         """Answer what is under way, give leases back, close the directory."""
         await self._stop_listening(self.config.shutdown_grace)
-        if self._exporter is not None:
-            await self._exporter.stop()
+        await asyncio.gather(*(exporter.stop() for exporter in self._exporters))
         self.services.spare_descriptor.stop()
         self.services.live.stop()
         self.services.metrics.stop()
@@ -122,9 +121,10 @@ class Server:
 
     def set_topic_defaults(self, config: ServerConfig) -> list[str]:
         """Take new defaults for topics that are made from now on; what changed."""
-        shard = self.broker.shard
-        old, new = asdict(shard.config.topic_defaults), asdict(config.broker.topic_defaults)
-        shard.set_topic_defaults(config.broker.topic_defaults)
+        shards = self.broker.shards
+        old, new = asdict(shards.first.config.topic_defaults), asdict(config.broker.topic_defaults)
+        for shard in shards:
+            shard.set_topic_defaults(config.broker.topic_defaults)
         return [f"{name}: {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
 
     def read_secrets_again(self, config: ServerConfig) -> None:
@@ -204,12 +204,13 @@ def _listeners(services: Services) -> dict[str, Listener]:
     return found
 
 
-def _exporter(services: Services) -> TraceExporter | None:
+def _exporters(services: Services) -> list[TraceExporter]:
+    """One for each shard, if traces are to be exported."""
     if services.config.otlp_endpoint is None:
-        return None
+        return []
     from penstock.server.otlp.exporter import TraceExporter
 
-    return TraceExporter(services.shard, services.config)
+    return [TraceExporter(shard, services.config) for shard in services.shards]
 
 
 def _preload() -> None:

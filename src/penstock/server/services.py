@@ -32,7 +32,8 @@ class Services:
 
     def __init__(self, broker: Broker, config: ServerConfig) -> None:
         self.broker = broker
-        self.shard = broker.shard
+        self.shards = broker.shards
+        self.clock = broker.shards.first.clock
         self.config = config
         self.max_connections = connections_max(config)
         self.loop = asyncio.get_running_loop()
@@ -42,11 +43,11 @@ class Services:
         self.tls = server_context(config)
         self.deadlines = Deadlines(config)
         self.workers = Workers(self.loop)
-        self.commits = Commits(self.loop, broker.shard)
-        self.pipelines = Pipelines(broker.shard.clock)
-        self.metrics = Metrics(broker.shard, config, self.loop, self.pipelines)
+        self.commits = Commits(self.loop, broker.shards)
+        self.pipelines = Pipelines(self.clock)
+        self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
         self.live = LiveFigures(self.metrics, self.loop)
-        self.ranking = Ranking(broker.shard)
+        self.ranking = Ranking(broker.shards)
         self.awaited = around(broker, self.commits)
 
     @property

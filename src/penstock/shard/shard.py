@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+from penstock.journal.commit import Committer
 from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import StorageFailed
@@ -89,9 +90,10 @@ class Shard:
         """Why nothing can be written any more, if so."""
         return self.journal.frozen
 
-    def flush_soon(self) -> None:
-        """Have another thread commit what is gathered."""
-        self.journal.wake_flusher()
+    @property
+    def committer(self) -> Committer:
+        """Who does the work of its commits."""
+        return self.journal
 
     def name_topics(self, topics_max: int) -> None:
         """Have so many topics, and groups, with meters of their own: the oldest topics first."""

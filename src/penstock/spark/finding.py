@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.cluster.directory import DIVISION
 from penstock.model.errors import InvalidArgument
+from penstock.shard.checkpoint_files import COPIES
 from penstock.spark.connecting import connected
 from penstock.spark.lake.origin import LakeOrigin, is_lake
 from penstock.spark.options import ReadOptions, Secrets
@@ -24,6 +26,6 @@ def origin_at(servers: str | None, path: str | None, secrets: Secrets) -> Origin
     root = Path(path)
     if not root.is_dir():
         raise InvalidArgument(f"path: there is no directory {path!r} here")
-    if any((root / name).is_file() for name in ("checkpoint-a", "checkpoint-b")):  # topics of a lake are directories
+    if any((root / name).is_file() for name in (*COPIES, DIVISION)):  # topics of a lake are directories
         return DirectoryOrigin(path)
     return LakeOrigin(path) if is_lake(root) else ArchiveOrigin(path)

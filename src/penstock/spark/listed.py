@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from penstock.client.sync import Client
+from penstock.cluster.snapshots import Snapshots
 from penstock.model.letters import DeadLetter
 from penstock.model.names import DEAD_LETTERS
 from penstock.spark.connecting import connected
@@ -13,7 +14,6 @@ from penstock.spark.finding import origin_of
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import chosen_topics
 from penstock.spark.tables import GROUP_NUMBERS
-from penstock.views.snapshot import Snapshot
 
 Row = Mapping[str, object]
 
@@ -24,14 +24,14 @@ def listed_rows(options: ReadOptions) -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _broker(options: ReadOptions) -> Iterator[Client | Snapshot]:
+def _broker(options: ReadOptions) -> Iterator[Client | Snapshots]:
     """Who can be asked: the server, or the directory as it is now."""
     if options.servers is not None:
         yield connected(options.servers, options.secrets)
         return
     assert options.path is not None
-    with Snapshot(options.path) as snapshot:
-        yield snapshot
+    with Snapshots(options.path) as snapshots:
+        yield snapshots
 
 
 def _dead_letters(options: ReadOptions) -> Iterator[Row]:

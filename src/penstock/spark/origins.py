@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from google_crc32c import value as crc32c
 
 from penstock.client.sync import Client
+from penstock.cluster.snapshots import Snapshots
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
@@ -28,7 +29,6 @@ from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.shard.reading.layouts import topic_layout
 from penstock.spark.options import ReadOptions
 from penstock.storage.read_only import ReadOnlyStorage
-from penstock.views.snapshot import Snapshot
 
 
 class Origin(Protocol):
@@ -88,20 +88,22 @@ class DirectoryOrigin:
     """A data directory that no broker has open, as it is when the query is planned."""
 
     def __init__(self, path: str) -> None:
-        self._snapshot = Snapshot(path)
-        weakref.finalize(self, self._snapshot.close)
+        self._snapshots = Snapshots(path)
+        weakref.finalize(self, self._snapshots.close)
 
     def topic_names(self) -> list[str]:
-        return [info.name for info in self._snapshot.topics()]
+        return [info.name for info in self._snapshots.topics()]
 
     def layout(self, topic: str, segments: bool = True) -> TopicLayout:
-        return topic_layout(self._snapshot.catalog.topic(topic), self._snapshot.storage.path)
+        snapshot = self._snapshots.of(topic)
+        return topic_layout(snapshot.catalog.topic(topic), snapshot.storage)
 
     def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef]:
-        return self._snapshot.blocks(topic, partition, table, start, end)
+        return self._snapshots.of(topic).blocks(topic, partition, table, start, end)
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
-        return self._snapshot.reader(self._snapshot.log(topic, partition), include_deleted).first_at(time_us)
+        snapshot = self._snapshots.of(topic)
+        return snapshot.reader(snapshot.log(topic, partition), include_deleted).first_at(time_us)
 
     def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Nobody is there to be told."""

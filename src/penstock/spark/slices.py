@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from penstock.cluster.snapshots import path_of_topic
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
@@ -152,7 +153,9 @@ def _elsewhere(
         batches = _from_server(options, span, start, end)
     elif span.blocks is not None and options.path is not None:
         blocks = [block for block in span.blocks if block.base < end and block.end > start]
-        batches = read_blocks(ReadOnlyStorage(options.path), blocks, options.table, span.partition, start, end)
+        batches = read_blocks(
+            ReadOnlyStorage(path_of_topic(options.path, span.topic)), blocks, options.table, span.partition, start, end
+        )
     rows = 0
     for batch in batches:
         rows += len(batch)

@@ -73,8 +73,11 @@ class OpenFile:
 class FileStorage:
     """A directory on this machine, created if it is missing. Existing files keep their mode."""
 
-    def __init__(self, path: str | os.PathLike[str], readable_by: str = "owner") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], readable_by: str = "owner", base: str | os.PathLike[str] | None = None
+    ) -> None:
         self._root = Path(path).absolute()
+        self._base = self._root if base is None else Path(base).absolute()
         self._readable_by = readable_by
         self._file_mode, self._directory_mode = READABLE_BY[readable_by]
         self._lock_fd: int | None = None
@@ -83,6 +86,10 @@ class FileStorage:
     @property
     def path(self) -> str:
         return str(self._root)
+
+    @property
+    def base_path(self) -> str:
+        return str(self._base)
 
     def create(self, name: str) -> OpenFile:
         path = self._root / inside(name)
@@ -117,7 +124,10 @@ class FileStorage:
         return status.f_bavail * status.f_frsize
 
     def elsewhere(self, path: str) -> FileStorage:
-        return FileStorage(self._root / path, self._readable_by)
+        return FileStorage(self._base / path, self._readable_by)
+
+    def part(self, name: str) -> FileStorage:
+        return FileStorage(self._root / inside(name), self._readable_by, self._base)
 
     def lock(self) -> None:
         fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._file_mode)

@@ -56,6 +56,10 @@ class Storage(Protocol):
     def path(self) -> str | None:
         """The directory on this machine; None if it is not on disk."""
 
+    @property
+    def base_path(self) -> str | None:
+        """Where relative paths of other directories start: here, or in the directory that this is a part of."""
+
     def create(self, name: str) -> File:
         """A new, empty file; an old one of that name is emptied. Missing directories are made."""
 
@@ -78,7 +82,10 @@ class Storage(Protocol):
         """How many bytes are free on the disk."""
 
     def elsewhere(self, path: str) -> Storage:
-        """The storage of another directory, such as an archive; a relative path is taken from this one."""
+        """The storage of another directory, such as an archive; a relative path is taken from `base_path`."""
+
+    def part(self, name: str) -> Storage:
+        """A directory in this one, with a lock of its own."""
 
     def lock(self) -> None:
         """Lock the directory for this process, or raise DirectoryLocked."""

@@ -36,12 +36,17 @@ class ReadOnlyFile(OpenFile):
 class ReadOnlyStorage:
     """A directory on this machine; not created if it is missing."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> None:
         self._root = Path(path).absolute()
+        self._base = self._root if base is None else Path(base).absolute()
 
     @property
     def path(self) -> str:
         return str(self._root)
+
+    @property
+    def base_path(self) -> str:
+        return str(self._base)
 
     def check_unlocked(self) -> None:
         """Raise DirectoryLocked if a broker has the directory open now; the lock is not kept."""
@@ -87,7 +92,10 @@ class ReadOnlyStorage:
         return 0
 
     def elsewhere(self, path: str) -> ReadOnlyStorage:
-        return ReadOnlyStorage(self._root / path)
+        return ReadOnlyStorage(self._base / path)
+
+    def part(self, name: str) -> ReadOnlyStorage:
+        return ReadOnlyStorage(self._root / name, self._base)
 
     def lock(self) -> None:
         _refuse("it cannot be kept from others")

@@ -42,12 +42,14 @@ class MemoryStorage:
     """Files as byte arrays by name. Closing a broker and opening another on it is a clean restart."""
 
     path: str | None = None
+    base_path: str | None = None
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
         self.capacity_bytes = capacity_bytes
         self.contents: dict[str, bytearray] = {}
         self._locked = False
         self.others: dict[str, MemoryStorage] = {}
+        self._whole: MemoryStorage | None = None  # that this is a part of
 
     def create(self, name: str) -> MemoryFile:
         self.contents[inside(name)] = bytearray()
@@ -77,9 +79,16 @@ class MemoryStorage:
         return self.capacity_bytes - sum(map(len, self.contents.values()))
 
     def elsewhere(self, path: str) -> MemoryStorage:
+        if self._whole is not None:
+            return self._whole.elsewhere(path)
         if path not in self.others:
             self.others[path] = type(self)()
         return self.others[path]
+
+    def part(self, name: str) -> MemoryStorage:
+        made = self.elsewhere(inside(name))
+        made._whole = self  # noqa: SLF001 - it is of this class
+        return made
 
     def lock(self) -> None:
         if self._locked:

@@ -6,6 +6,7 @@ what waits to be tried again are known; nothing of it is leased; how much is rea
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.metering.ages import published_us
 from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
 from penstock.shard.shard import Shard
+from penstock.views.shard_set import ShardSet
 
 _TOPICS_AT_ONCE = 50
 
@@ -40,6 +42,17 @@ class GroupFigures:
         self.counts = tuple(meter.counts)
         self.acked_bytes, self.end_to_end_s = meter.acked_bytes, meter.end_to_end_s
 
+    def add(self, other: GroupFigures) -> None:
+        """Show those of another shard with these."""
+        self.counts = tuple(map(operator.add, self.counts, other.counts))
+        self.acked_bytes += other.acked_bytes
+        self.end_to_end_s += other.end_to_end_s
+        self.standing.add_other(other.standing)
+        times_us = [time_us for time_us in (self.oldest_us, other.oldest_us) if time_us is not None]
+        self.oldest_us = min(times_us, default=None)
+        self.members += other.members
+        self.settings = {}
+
 
 @dataclass(slots=True)
 class TopicFigures:
@@ -53,6 +66,20 @@ class TopicFigures:
     segment_bytes: int = 0
     groups: dict[str, GroupFigures] = field(default_factory=dict)
 
+    def add(self, other: TopicFigures) -> None:
+        """Show those of another shard with these."""
+        self.published += other.published
+        self.published_bytes += other.published_bytes
+        self.messages += other.messages
+        self.journal_bytes += other.journal_bytes
+        self.segments += other.segments
+        self.segment_bytes += other.segment_bytes
+        for name, group in other.groups.items():
+            if name in self.groups:
+                self.groups[name].add(group)
+            else:
+                self.groups[name] = group
+
 
 @dataclass(slots=True)
 class Figures:
@@ -62,6 +89,17 @@ class Figures:
     topic_count: int = 0
     partition_count: int = 0
     group_count: int = 0
+
+    def add(self, other: Figures) -> None:
+        """Add another shard; two have a topic of one name only if many are shown as one, or for their schedules."""
+        for name, topic in other.topics.items():
+            if name in self.topics:
+                self.topics[name].add(topic)
+            else:
+                self.topics[name] = topic
+        self.topic_count += other.topic_count
+        self.partition_count += other.partition_count
+        self.group_count += other.group_count
 
 
 def for_each_topic(shard: Shard, look: Callable[[Topic], object]) -> None:
@@ -76,8 +114,15 @@ def for_each_topic(shard: Shard, look: Callable[[Topic], object]) -> None:
                     look(topic)
 
 
-def take_figures(shard: Shard) -> Figures:
+def take_figures(shards: ShardSet) -> Figures:
     """The numbers of now; publishers wait for those of some topics at most."""
+    whole, *others = map(_figures_of, shards)
+    for each in others:
+        whole.add(each)
+    return whole
+
+
+def _figures_of(shard: Shard) -> Figures:
     figures, meters = Figures(), shard.meters
     for_each_topic(shard, partial(_add_topic, meters, shard.dispatcher.in_use, figures))
     with shard.lock:
@@ -139,14 +184,15 @@ def _add_groups(
             group.settings = progress.settings.shown() if counted.name == name else {}
 
 
-def leased_and_delayed(shard: Shard) -> tuple[int, int]:
+def leased_and_delayed(shards: ShardSet) -> tuple[int, int]:
     """How many messages are leased, and how many are not due, where anybody consumes; cheap enough for every second."""
     leased = delayed = 0
-    with shard.lock:
-        deliveries = shard.dispatcher.in_use.all()
-    for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
+    for shard in shards:
         with shard.lock:
-            for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:
-                leased += sum(active.group.leases.total for active in delivery.active_groups.values())
-                delayed += sum(len(index.hidden) for index in delivery.indexes)
+            deliveries = shard.dispatcher.in_use.all()
+        for start in range(0, len(deliveries), _TOPICS_AT_ONCE):
+            with shard.lock:
+                for delivery in deliveries[start : start + _TOPICS_AT_ONCE]:
+                    leased += sum(active.group.leases.total for active in delivery.active_groups.values())
+                    delayed += sum(len(index.hidden) for index in delivery.indexes)
     return leased, delayed

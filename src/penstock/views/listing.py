@@ -9,7 +9,8 @@ from __future__ import annotations
 import fnmatch
 import heapq
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.delivery.offsets import Offsets
 from penstock.log.topics import Topic
@@ -22,6 +23,7 @@ from penstock.shard.metering.ages import published_us
 from penstock.shard.operations.groups import group_info, standing_of
 from penstock.views.info import topic_info
 from penstock.views.ranking import Ranking
+from penstock.views.shard_set import ShardSet
 
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _TOPICS_AT_ONCE = 20
 _NAMES_AT_ONCE = 500
 
+Item = TypeVar("Item")
 Sees = Callable[[str], bool]
 """Whether a topic is to be seen by whoever asks."""
 
@@ -64,7 +67,7 @@ class ShownTopic(NamedTuple):
 
 
 def list_topics(
-    shard: Shard,
+    shards: ShardSet,
     ranking: Ranking,
     sees: Sees,
     *,
@@ -75,7 +78,7 @@ def list_topics(
     limit: int = 100,
 ) -> tuple[list[ListedTopic], int]:
     """A page of topics, and how many there are in all; they are sorted by `name`, or as they stand."""
-    names = [name for name in _topic_names(shard) if sees(name)]
+    names = [name for name in _topic_names(shards) if sees(name)]
     names = list(filter(_matching(search), names))
     end = skip + limit
     if sort == "name":
@@ -86,20 +89,22 @@ def list_topics(
         first = sorted if end > len(names) // 4 else lambda found, key: heapq.nsmallest(end, found, key)
         sign = -1 if descending else 1
         page = first(names, key=lambda name: (sign * sizes[name], name))[skip:end]
-    return _topics_of(shard, page), len(names)
+    return _topics_of(shards, page), len(names)
 
 
-def busiest_topics(shard: Shard, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
+def busiest_topics(shards: ShardSet, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
     """The topics that most is published to now, with messages a second; those with much in them if nothing is."""
     known = ranking.topics()
-    with shard.lock:
-        rates = shard.meters.traffic.rates()
+    rates: dict[str, float] = {}
+    for shard in shards:
+        with shard.lock:
+            rates |= shard.meters.traffic.rates()
     names = (name for name in known if sees(name))
     first = heapq.nsmallest(limit, names, lambda name: (-rates.get(name, 0.0), -known[name].messages, name))
-    return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(shard, first)]
+    return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(shards, first)]
 
 
-def lagging_groups(shard: Shard, ranking: Ranking, sees: Sees, limit: int) -> list[ListedGroup]:
+def lagging_groups(shards: ShardSet, ranking: Ranking, sees: Sees, limit: int) -> list[ListedGroup]:
     """The groups that are furthest behind."""
     behind = (
         (-lag, topic, group)
@@ -107,34 +112,34 @@ def lagging_groups(shard: Shard, ranking: Ranking, sees: Sees, limit: int) -> li
         for group, lag in ranked.lags.items()
         if lag and sees(topic)
     )
-    return _groups_of(shard, [(topic, group) for _, topic, group in heapq.nsmallest(limit, behind)])
+    return _groups_of(shards, [(topic, group) for _, topic, group in heapq.nsmallest(limit, behind)])
 
 
 def list_groups(
-    shard: Shard, sees: Sees, *, topic: str | None = None, search: str = "", skip: int = 0, limit: int = 100
+    shards: ShardSet, sees: Sees, *, topic: str | None = None, search: str = "", skip: int = 0, limit: int = 100
 ) -> tuple[list[ListedGroup], int]:
     """A page of groups, by topic and name, and how many there are in all."""
     chosen = _matching(search)
-    pairs = [pair for pair in _group_names(shard, sees, topic) if chosen(pair[1])]
+    pairs = [pair for pair in _group_names(shards, sees, topic) if chosen(pair[1])]
     pairs.sort()
-    return _groups_of(shard, pairs[skip : skip + limit]), len(pairs)
+    return _groups_of(shards, pairs[skip : skip + limit]), len(pairs)
 
 
 def show_everywhere(
-    shard: Shard, sees: Sees, group: str, *, skip: int = 0, limit: int | None = None
+    shards: ShardSet, sees: Sees, group: str, *, skip: int = 0, limit: int | None = None
 ) -> tuple[list[ListedGroup], int]:
     """A group in its topics, a page of them or all, and in how many it is."""
-    pairs = sorted(pair for pair in _group_names(shard, sees, None) if pair[1] == group)
+    pairs = sorted(pair for pair in _group_names(shards, sees, None) if pair[1] == group)
     if not pairs:
         raise GroupNotFound(f"no topic has a group {shown(group)}")
-    return _groups_of(shard, pairs[skip : None if limit is None else skip + limit]), len(pairs)
+    return _groups_of(shards, pairs[skip : None if limit is None else skip + limit]), len(pairs)
 
 
 def show_listed(shard: Shard, topic_name: str, group: str) -> ListedGroup:
     """A group of one topic."""
     with shard.lock:
         shard.topic(topic_name)
-    found = _groups_of(shard, [(topic_name, group)])
+    found = _groups_in_shard(shard, [(topic_name, group)])
     if not found:
         raise GroupNotFound(f"{topic_name} has no group {shown(group)}")
     return found[0]
@@ -148,7 +153,7 @@ def show_topic(shard: Shard, name: str) -> ShownTopic:
         listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
         lanes = list(_lanes(shard.dispatcher.in_use.of(topic)))
         groups = [(name, group) for group in sorted(_groups_in(topic))]
-    return ShownTopic(listed, lanes, _groups_of(shard, groups))
+    return ShownTopic(listed, lanes, _groups_in_shard(shard, groups))
 
 
 def _matching(search: str) -> Callable[[str], bool]:
@@ -164,22 +169,37 @@ def _check_open(shard: Shard) -> None:
         raise BrokerClosed("the broker is closed")
 
 
-def _topic_names(shard: Shard) -> list[str]:
-    with shard.lock:
-        _check_open(shard)
-        return list(shard.catalog.by_name)
-
-
-def _topics_of(shard: Shard, names: Sequence[str]) -> list[ListedTopic]:
-    """The topics of these names that are still there, in this order."""
-    found: list[ListedTopic] = []
-    for start in range(0, len(names), _TOPICS_AT_ONCE):
+def _topic_names(shards: ShardSet) -> list[str]:
+    """Every name once: each shard has a topic of its own for its schedules."""
+    found: dict[str, None] = {}
+    for shard in shards:
         with shard.lock:
-            for name in names[start : start + _TOPICS_AT_ONCE]:
-                topic = shard.catalog.by_name.get(name)
-                if topic is not None:
-                    found.append(ListedTopic(topic_info(topic), len(_groups_in(topic))))
-    return found
+            _check_open(shard)
+            found |= dict.fromkeys(shard.catalog.by_name)
+    return list(found)
+
+
+def _topics_of(shards: ShardSet, names: Sequence[str]) -> list[ListedTopic]:
+    """The topics of these names that are still there, in this order."""
+    found: dict[str, ListedTopic] = {}
+    for start in range(0, len(names), _TOPICS_AT_ONCE):
+        for shard, some in _by_shard(shards, names[start : start + _TOPICS_AT_ONCE], str):
+            with shard.lock:
+                for name in some:
+                    topic = shard.catalog.by_name.get(name)
+                    if topic is not None:
+                        found[name] = ListedTopic(topic_info(topic), len(_groups_in(topic)))
+    return [found[name] for name in names if name in found]
+
+
+def _by_shard(
+    shards: ShardSet, items: Iterable[Item], topic_of: Callable[[Item], str]
+) -> Iterable[tuple[Shard, list[Item]]]:
+    """What lies in each shard."""
+    found: dict[Shard, list[Item]] = {}
+    for item in items:
+        found.setdefault(shards.of(topic_of(item)), []).append(item)
+    return found.items()
 
 
 def _groups_in(topic: Topic) -> Collection[str]:
@@ -191,25 +211,38 @@ def _has(topic: Topic, group: str) -> bool:
     return all(partition.state is not None and group in partition.state.groups for partition in topic.partitions)
 
 
-def _group_names(shard: Shard, sees: Sees, topic: str | None) -> list[tuple[str, str]]:
+def _group_names(shards: ShardSet, sees: Sees, topic: str | None) -> list[tuple[str, str]]:
     """The topics and names of groups."""
     if topic is not None:
+        shard = shards.of(topic)
         with shard.lock:
             _check_open(shard)
             return [(topic, name) for name in _groups_in(shard.topic(topic))]
     found: list[tuple[str, str]] = []
-    names = [name for name in _topic_names(shard) if sees(name)]
-    for start in range(0, len(names), _NAMES_AT_ONCE):
+    for shard in shards:
         with shard.lock:
-            for name in names[start : start + _NAMES_AT_ONCE]:
-                known = shard.catalog.by_name.get(name)
-                if known is not None:
-                    found += [(name, group) for group in _groups_in(known)]
+            _check_open(shard)
+            names = [name for name in shard.catalog.by_name if sees(name)]
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            with shard.lock:
+                for name in names[start : start + _NAMES_AT_ONCE]:
+                    known = shard.catalog.by_name.get(name)
+                    if known is not None:
+                        found += [(name, group) for group in _groups_in(known)]
     return found
 
 
-def _groups_of(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
+def _groups_of(shards: ShardSet, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
     """The groups of these topics and names that are still there, in this order."""
+    found = [
+        listed for shard, some in _by_shard(shards, pairs, itemgetter(0)) for listed in _groups_in_shard(shard, some)
+    ]
+    places = {pair: place for place, pair in enumerate(pairs)}
+    return sorted(found, key=lambda listed: places[listed.info.topic, listed.info.name])
+
+
+def _groups_in_shard(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
+    """The same, of one shard."""
     found: list[ListedGroup] = []
     now_us = shard.clock.wall_us()
     for start in range(0, len(pairs), _TOPICS_AT_ONCE):

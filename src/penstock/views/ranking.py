@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Partition
 from penstock.shard.shard import Shard
+from penstock.views.shard_set import ShardSet
 
 _PARTITIONS_AT_ONCE = 100
 _SHARE = 0.01  # of the time that passes may take
@@ -36,8 +37,9 @@ class RankedTopic:
 class Ranking:
     """The sizes and lags of all topics, as fresh as the cost of a pass allows."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._lock, self._catalog, self._clock = shard.lock, shard.catalog, shard.clock
+    def __init__(self, shards: ShardSet) -> None:
+        self._shards = shards
+        self._clock = shards.first.clock
         self._looking = threading.Lock()
         self._topics: dict[str, RankedTopic] = {}
         self._fresh_until_s = float("-inf")
@@ -52,17 +54,24 @@ class Ranking:
         started_s = self._clock.monotonic_s()
         if started_s < self._fresh_until_s:
             return
-        with self._lock:
-            topics = [topic for topic in self._catalog.by_name.values() if topic.committed and not topic.deleting]
-        found = {topic.name: RankedTopic() for topic in topics}
-        pairs = [(found[topic.name], partition) for topic in topics for partition in topic.partitions]
-        for start in range(0, len(pairs), _PARTITIONS_AT_ONCE):
-            with self._lock:
-                for ranked, partition in pairs[start : start + _PARTITIONS_AT_ONCE]:
-                    _add(ranked, partition)
+        found: dict[str, RankedTopic] = {}
+        for shard in self._shards:
+            _look_at(shard, found)
         self._topics = found
         ended_s = self._clock.monotonic_s()
         self._fresh_until_s = ended_s + (ended_s - started_s) / _SHARE
+
+
+def _look_at(shard: Shard, found: dict[str, RankedTopic]) -> None:
+    """Add the topics of a shard."""
+    with shard.lock:
+        topics = [topic for topic in shard.catalog.by_name.values() if topic.committed and not topic.deleting]
+    found |= {topic.name: RankedTopic() for topic in topics}
+    pairs = [(found[topic.name], partition) for topic in topics for partition in topic.partitions]
+    for start in range(0, len(pairs), _PARTITIONS_AT_ONCE):
+        with shard.lock:
+            for ranked, partition in pairs[start : start + _PARTITIONS_AT_ONCE]:
+                _add(ranked, partition)
 
 
 def _add(ranked: RankedTopic, partition: Partition) -> None:

@@ -65,8 +65,8 @@ class GroupProgress:
 class Snapshot:
     """A directory as the broker that is opened next would find it; close it, or use it as a context."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.storage = ReadOnlyStorage(path)
+    def __init__(self, path: str | os.PathLike[str] | ReadOnlyStorage) -> None:
+        self.storage = path if isinstance(path, ReadOnlyStorage) else ReadOnlyStorage(path)
         self.lock = StateLock()
         found = _recover(self.storage)
         self.catalog = found.state.catalog

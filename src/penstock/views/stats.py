@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.log.partition_log import first_offset
@@ -22,7 +23,9 @@ from penstock.model.stats import (
 from penstock.model.units import to_datetime
 from penstock.shard.metering.histograms import quantile
 from penstock.shard.metering.meters import COUNTED
+from penstock.shard.metering.totals import Totals
 from penstock.views.figures import for_each_topic, take_figures
+from penstock.views.shard_set import ShardSet
 
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
@@ -35,21 +38,27 @@ _LISTED_MAX = 1000
 _NAMES = {priority: name for name, priority in PRIORITIES.items()}
 
 
-def _for_each_topic(shard: Shard, sees: Sees, count: Callable[[Topic], None]) -> None:
-    for_each_topic(shard, lambda topic: count(topic) if sees(topic.name) else None)
+def _for_each_topic(shards: ShardSet, sees: Sees, count: Callable[[Shard, Topic], None]) -> None:
+    for shard in shards:
+        for_each_topic(shard, partial(_count_seen, shard, sees, count))
+
+
+def _count_seen(shard: Shard, sees: Sees, count: Callable[[Shard, Topic], None], topic: Topic) -> None:
+    if sees(topic.name):
+        count(shard, topic)
 
 
 def _largest(found: Iterable[tuple[int, Item]]) -> list[Item]:
     return [item for _, item in sorted(found, key=lambda pair: -pair[0])[:_LISTED_MAX]]
 
 
-def priority_stats(shard: Shard, sees: Sees) -> PriorityStats:
+def priority_stats(shards: ShardSet, sees: Sees) -> PriorityStats:
     """What is ready, by priority."""
     total: Counter[int] = Counter()
     found: list[tuple[int, TopicLanes]] = []
     stats = PriorityStats([], [], groups=0, idle_groups=0)
 
-    def count(topic: Topic) -> None:
+    def count(shard: Shard, topic: Topic) -> None:
         active_groups = shard.dispatcher.in_use.groups(topic)
         state = topic.partitions[0].state
         stats.groups += len(active_groups)
@@ -62,7 +71,7 @@ def priority_stats(shard: Shard, sees: Sees) -> PriorityStats:
         if active_groups:
             found.append((ready.total(), TopicLanes(topic.name, topic.config.lanes, _lanes(ready))))
 
-    _for_each_topic(shard, sees, count)
+    _for_each_topic(shards, sees, count)
     stats.lanes, stats.topics = _lanes(total), _largest(found)
     return stats
 
@@ -71,12 +80,12 @@ def _lanes(ready: Counter[int]) -> list[LaneStats]:
     return [LaneStats(lane, _NAMES.get(lane), count) for lane, count in sorted(ready.items())]
 
 
-def delay_stats(shard: Shard, sees: Sees) -> DelayStats:
+def delay_stats(shards: ShardSet, sees: Sees) -> DelayStats:
     """What is not due yet, and how late messages were made ready that were due before."""
     found: list[tuple[int, TopicDelays]] = []
     stats = DelayStats()
 
-    def count(topic: Topic) -> None:
+    def count(shard: Shard, topic: Topic) -> None:
         delivery = shard.dispatcher.in_use.of(topic)
         if delivery is None:
             stats.idle_topics += 1
@@ -86,33 +95,30 @@ def delay_stats(shard: Shard, sees: Sees) -> DelayStats:
         if delayed:
             found.append((delayed, TopicDelays(topic.name, delayed)))
 
-    _for_each_topic(shard, sees, count)
+    _for_each_topic(shards, sees, count)
     stats.topics = _largest(found)
-    with shard.lock:
-        lateness = shard.meters.due_lateness_s
-        counts, sum_s = list(lateness.counts), lateness.sum
+    lateness = Totals.of([shard.meters for shard in shards]).due_lateness_s
+    counts = list(lateness.counts)
     stats.fallen_due = sum(counts)
-    stats.lateness_mean_s = sum_s / stats.fallen_due if stats.fallen_due else None
+    stats.lateness_mean_s = lateness.sum / stats.fallen_due if stats.fallen_due else None
     stats.lateness_p50_s = quantile(lateness.bounds, counts, 0.5)
     stats.lateness_p99_s = quantile(lateness.bounds, counts, 0.99)
     return stats
 
 
-def reliability_stats(shard: Shard) -> ReliabilityStats:
+def reliability_stats(shards: ShardSet) -> ReliabilityStats:
     """The outcomes of deliveries, and what is under way."""
-    figures = take_figures(shard)
+    figures = take_figures(shards)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
-    clock = shard.clock
-    with shard.lock:
-        counted = dict(zip(COUNTED, shard.meters.totals, strict=True))
-        published = shard.meters.published
-    now_us = clock.wall_us()
-    open_us = round((clock.monotonic_s() - shard.started_s) * 1_000_000)
+    first = shards.first
+    totals = Totals.of([shard.meters for shard in shards])
+    now_us = first.clock.wall_us()
+    open_us = round((first.clock.monotonic_s() - first.started_s) * 1_000_000)
     oldest_us = min((group.oldest_us for group in groups if group.oldest_us is not None), default=None)
     return ReliabilityStats(
         since=to_datetime(max(0, now_us - open_us)),
-        published=published,
-        **counted,
+        published=totals.published,
+        **dict(zip(COUNTED, totals.totals, strict=True)),
         groups=figures.group_count,
         lag=sum(group.standing.lag for group in groups),
         leased=sum(group.standing.leased for group in groups),
@@ -121,11 +127,11 @@ def reliability_stats(shard: Shard) -> ReliabilityStats:
     )
 
 
-def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
+def rebalance_stats(shards: ShardSet, sees: Sees) -> RebalanceStats:
     """Who got which partitions, and how often that changed."""
     found: list[GroupRebalances] = []
 
-    def count(topic: Topic) -> None:
+    def count(shard: Shard, topic: Topic) -> None:
         for name, active in shard.dispatcher.in_use.groups(topic).items():
             if active.assignment is None:
                 continue
@@ -134,7 +140,7 @@ def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
             numbers = (assignment.epoch, assignment.moves, assignment.expired, revoking)
             found.append(GroupRebalances(topic.name, name, len(members), *numbers))
 
-    _for_each_topic(shard, sees, count)
+    _for_each_topic(shards, sees, count)
     return RebalanceStats(
         groups=_largest((group.rebalances, group) for group in found),
         rebalances=sum(group.rebalances for group in found),
@@ -144,16 +150,16 @@ def rebalance_stats(shard: Shard, sees: Sees) -> RebalanceStats:
     )
 
 
-def queue_lengths(shard: Shard, sees: Sees) -> dict[str, int]:
+def queue_lengths(shards: ShardSet, sees: Sees) -> dict[str, int]:
     """The backlog of each partition (`orders-0`): of the slowest group, or all messages if there is no group."""
     found: dict[str, int] = {}
 
-    def count(topic: Topic) -> None:
+    def count(_: Shard, topic: Topic) -> None:
         for partition in topic.partitions:
             log = partition.messages
             end, groups = log.committed_end, {} if partition.state is None else partition.state.groups
             waiting = [progress.backlog(end) for progress in groups.values()]
             found[f"{topic.name}-{log.partition}"] = max(waiting) if waiting else end - first_offset(log)
 
-    _for_each_topic(shard, sees, count)
+    _for_each_topic(shards, sees, count)
     return found

@@ -20,6 +20,7 @@ from penstock.model.events import Event, EventKind
 from penstock.model.message import MessageId
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
+from penstock.views.shard_set import ShardSet
 
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
@@ -101,16 +102,18 @@ class TraceQuery(NamedTuple):
 
 
 def search_traces(
-    shard: Shard, query: TraceQuery, sees: Callable[[str], bool], limit: int, before: Mark | None = None
+    shards: ShardSet, query: TraceQuery, sees: Callable[[str], bool], limit: int, before: Mark | None = None
 ) -> tuple[list[TraceSummary], Mark | None]:
     """The newest messages that match, and where to continue; None: everything was searched.
 
     Partitions are merged by time; within a partition, messages are in the order of their offsets.
     """
-    now_s = shard.clock.monotonic_s
+    now_s = shards.first.clock.monotonic_s
     deadline_s = now_s() + _SEARCH_S
-    shard.journal.flush()  # so that everything up to now is found
-    heads = _heads(shard, query, sees, before)
+    heads: list[_Head] = []
+    for shard in shards if query.topic is None else [shards.of(query.topic)]:
+        shard.journal.flush()  # so that everything up to now is found
+        heads += _heads(shard, query, sees, before)
     heapq.heapify(heads)
     found: list[TraceSummary] = []
     seen = 0
@@ -120,7 +123,7 @@ def search_traces(
         if last is not None and (len(found) >= limit or seen >= _SEARCH_SEEN or now_s() > deadline_s):
             return found, last
         if not head.read:
-            if head.read_more(shard):
+            if head.read_more():
                 heapq.heapreplace(heads, head)
             else:
                 heapq.heappop(heads)
@@ -137,9 +140,10 @@ def search_traces(
 class _Head:
     """One partition, newest message first; the partition with the newest message sorts first."""
 
-    __slots__ = ("_before", "_end", "_first", "_partition", "_query", "_stretch", "mark", "read")
+    __slots__ = ("_before", "_end", "_first", "_partition", "_query", "_shard", "_stretch", "mark", "read")
 
-    def __init__(self, partition: Partition, query: TraceQuery, mark: Mark, before: Mark | None) -> None:
+    def __init__(self, shard: Shard, partition: Partition, query: TraceQuery, mark: Mark, before: Mark | None) -> None:
+        self._shard = shard
         self._partition = partition
         self._query = query
         self._before: Mark | None = before
@@ -159,14 +163,14 @@ class _Head:
         self.mark = _mark_of(self.read[-1] if self.read else found)
         return found
 
-    def read_more(self, shard: Shard) -> bool:
+    def read_more(self) -> bool:
         """Read a stretch; whether there was any left."""
         log = self._partition.messages
         if self._end is None:
-            self._end = self._find_end(shard, log)
+            self._end = self._find_end(log)
         while not self.read and self._end > self._first:
             start = max(self._first, self._end - self._stretch)
-            self.read = _summaries(shard, self._partition, start, self._end, self._query)
+            self.read = _summaries(self._shard, self._partition, start, self._end, self._query)
             self._end, self._stretch = start, min(2 * self._stretch, _STRETCH_MAX)
             if self._query.from_us is not None and self.read and self.read[0].published_us < self._query.from_us:
                 self.read = [each for each in self.read if each.published_us >= self._query.from_us]
@@ -175,18 +179,18 @@ class _Head:
             self.mark = _mark_of(self.read[-1])
         return bool(self.read)
 
-    def _find_end(self, shard: Shard, log: Log) -> int:
+    def _find_end(self, log: Log) -> int:
         """The offset after the newest message that can match."""
         end = self.mark.offset
         if self._query.to_us is not None:
-            end = min(end, _offset_at(shard, log, self._query.to_us))
+            end = min(end, _offset_at(self._shard, log, self._query.to_us))
         before = self._before
         if before is None:
             return end
         place, own = (before.topic, before.partition), (log.topic.name, log.partition)
         if place == own:
             return min(end, before.offset)
-        return min(end, _offset_at(shard, log, before.time_us + (own < place)))
+        return min(end, _offset_at(self._shard, log, before.time_us + (own < place)))
 
 
 def _mark_of(found: TraceSummary) -> Mark:
@@ -221,7 +225,7 @@ def _heads(shard: Shard, query: TraceQuery, sees: Callable[[str], bool], before:
                 if query.to_us is not None:
                     newest_us = min(newest_us, query.to_us)
                 mark = Mark(newest_us, log.topic.name, log.partition, log.committed_end)
-                found.append(_Head(partition, query, mark, before))
+                found.append(_Head(shard, partition, query, mark, before))
     return found
 
 

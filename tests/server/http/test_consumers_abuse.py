@@ -24,7 +24,7 @@ def receive(server: HttpRunning, topic: str, **query: Any) -> list[dict[str, Any
 
 
 def waiters(server: HttpRunning, topic: str) -> int:
-    known = topic in server.broker.shard.catalog.by_name and server.broker.groups(topic)
+    known = topic in server.broker.shards.of(topic).catalog.by_name and server.broker.groups(topic)
     return server.waiters(topic) if known else 0
 
 

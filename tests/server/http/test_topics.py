@@ -139,7 +139,7 @@ def test_how_topics_stand_is_looked_at_again_after_a_hundred_times_what_a_look_t
     from penstock import open as open_broker
 
     with open_broker(storage=MemoryStorage(), clock=clock) as broker:
-        ranking = Ranking(broker.shard)
+        ranking = Ranking(broker.shards)
         broker.publish_many("t", ["x"] * 10)
         assert ranking.topics()["t"].messages == 10
         ranking._fresh_until_s = clock.monotonic_s() + 1.0  # as if it had taken ten milliseconds

@@ -168,7 +168,7 @@ def test_equal_times_in_several_partitions_are_each_found_once(clock: VirtualClo
             broker.publish_many(topic, [penstock.Message("x", partition=n % 2 * (topic == "b")) for n in range(6)])
         found, before = [], None
         while True:
-            page, before = search_traces(broker.shard, TraceQuery(), lambda _: True, 4, before)
+            page, before = search_traces(broker.shards, TraceQuery(), lambda _: True, 4, before)
             found += [str(each.id) for each in page]
             if before is None:
                 break

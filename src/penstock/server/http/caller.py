@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.api.operations import OPERATIONS
 from penstock.model.errors import PenstockError, Unauthenticated
+from penstock.model.message import MessageId
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.http.browsers import Headers, check_taking
 
@@ -51,9 +52,17 @@ class Caller:
         given = {name: value for name, value in arguments.items() if value is not None}
         return await self.services.call(self.principal, operation, **given)
 
-    async def ask(self, view: Callable[..., Answer], *arguments: Any, slow: bool = False) -> Answer:
-        """What is answered about the shard by a function of `views` or of its operations, called in a thread."""
-        return await self.services.workers.run(partial(view, self.services.shard, *arguments), slow=slow)
+    async def ask(
+        self, view: Callable[..., Answer], about: MessageId | str, *arguments: Any, slow: bool = False
+    ) -> Answer:
+        """What a function of a shard answers about a topic or a message of it, called in a thread."""
+        shards = self.services.shards
+        shard = shards.of(about) if isinstance(about, str) else shards.of_message(about)
+        return await self.services.workers.run(partial(view, shard, about, *arguments), slow=slow)
+
+    async def ask_all(self, view: Callable[..., Answer], *arguments: Any) -> Answer:
+        """What a function of `views` answers about all shards, called in a thread."""
+        return await self.services.workers.run(partial(view, self.services.shards, *arguments))
 
     async def left(self) -> None:
         """Return when the client has disconnected, for requests without a body that wait for something."""

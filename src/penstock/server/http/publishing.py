@@ -76,7 +76,7 @@ async def publish_one(
 ) -> bytes:
     """Publish the message of a request; the reply, once it is durable."""
     principal.require(Scope.PUBLISH, topic)
-    now_us = services.shard.clock.wall_us()
+    now_us = services.clock.wall_us()
     checked = await _do(services, body, partial(_read_one, services, body, query, headers, now_us, read))
     reply, commit = _publish_checked(services, principal, topic, now_us, *checked)
     await services.commits.wait(commit)
@@ -88,7 +88,7 @@ def begin_one(
 ) -> tuple[bytes, Commit | None]:
     """As `publish_one` for a small body: the reply, to be sent once the commit is done."""
     principal.require(Scope.PUBLISH, topic)
-    now_us = services.shard.clock.wall_us()
+    now_us = services.clock.wall_us()
     return _publish_checked(
         services, principal, topic, now_us, *_read_one(services, body, query, headers, now_us, read_message)
     )
@@ -97,7 +97,7 @@ def begin_one(
 def _read_one(
     services: Services, body: bytes, query: bytes, headers: Headers, now_us: int, read: ReadMessage
 ) -> tuple[int | None, Single]:
-    config = services.shard.config
+    config = services.shards.first.config
     message = read(config, body, query, headers)
     return message.partition, check_message(message, config, now_us)
 
@@ -105,7 +105,9 @@ def _read_one(
 def _publish_checked(
     services: Services, principal: Principal, topic: str, now_us: int, partition: int | None, single: Single
 ) -> tuple[bytes, Commit | None]:
-    identity, commit = services.shard.publish_single(topic, single, partition, now_us, name=principal.producer_name)
+    identity, commit = services.shards.of(topic).publish_single(
+        topic, single, partition, now_us, name=principal.producer_name
+    )
     due_us = single.deliver_at_us
     place = (identity.topic, identity.partition, identity.offset)
     due_at = to_datetime(due_us) if due_us else None
@@ -119,7 +121,7 @@ async def publish_batch(
     principal.require(Scope.PUBLISH, topic)
     if _is_raw(headers):
         raise InvalidArgument('a batch is JSON: {"messages": [{"value": "…"}]}')
-    shard = services.shard
+    shard = services.shards.of(topic)
     now_us = shard.clock.wall_us()
     intake, producer, sequence = await _do(services, body, partial(_read_batch, shard.config, body, now_us))
     check_producer(intake.batch, producer, sequence)

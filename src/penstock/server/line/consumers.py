@@ -95,11 +95,11 @@ class Consumers:
     async def _join(self, topic: str) -> _TopicConsumer:
         if len(self._by_topic) >= _TOPICS_MAX:
             raise Overloaded(f"a connection consumes at most {_TOPICS_MAX} topics: open another one")
-        self._services.shard.partition_count(topic)  # which must be there
+        self._services.shards.of(topic).partition_count(topic)  # which must be there
         consuming = await self._services.workers.run(
             partial(
                 Consuming,
-                self._services.shard,
+                self._services.shards.of(topic),
                 LeasedMessage,
                 topic,
                 GROUP,

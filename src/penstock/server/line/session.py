@@ -97,7 +97,7 @@ class LineSession:
                 self._permit(Scope.PUBLISH, command.topic)
                 message = Message(command.value, priority=command.priority, partition=command.partition)
                 name = None if self._principal is None else self._principal.producer_name
-                _, commit = self._services.shard.publish(command.topic, message, name)
+                _, commit = self._services.shards.of(command.topic).publish(command.topic, message, name)
                 self._answer_after(commit, reply, replies.OK)
             case Ack():
                 self._permit(Scope.CONSUME, command.topic)

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
+from penstock.cluster.gathering import recovery
 from penstock.model.pipelines import PipelineState, QueryReport
 from penstock.server.metrics.catalogue import METRICS
 from penstock.server.metrics.process import cpu_seconds, open_files, resident_bytes
 from penstock.shard.metering.histograms import Histogram
 from penstock.shard.metering.meters import COUNTED
+from penstock.shard.metering.totals import Totals
 from penstock.version import __version__
 from penstock.views.figures import Figures, GroupFigures, TopicFigures, take_figures
 from penstock.views.info import journal_size
 
 if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
     from penstock.server.metrics.metrics import Metrics
-    from penstock.shard.shard import Shard
 
 
 class _Page:
@@ -53,18 +55,18 @@ class _Page:
 
 def collect(metrics: Metrics) -> Iterable[Metric]:
     """Every metric of the catalogue, in its order."""
-    page, shard = _Page(), metrics.shard
-    figures = take_figures(shard)
-    now_us = shard.clock.wall_us()
+    page, shards = _Page(), metrics.shards
+    figures, meters = take_figures(shards), Totals.of([shard.meters for shard in shards])
+    now_us = shards.first.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
-    _put_broker(page, shard, figures)
+    _put_broker(page, shards, figures)
     for topic, shown in figures.topics.items():
         _put_topic(page, topic, shown)
         for group, of_group in shown.groups.items():
             _put_group(page, topic, group, of_group, now_us)
     _put_pipelines(page, metrics)
-    _put_latencies(page, shard)
-    _put_storage(page, shard)
+    _put_latencies(page, meters)
+    _put_storage(page, shards, meters)
     _put_server(page, metrics)
     page.put("penstock_process_resident_bytes", resident_bytes())
     page.put("penstock_process_cpu_seconds_total", cpu_seconds())
@@ -74,13 +76,13 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     return page.metrics.values()
 
 
-def _put_broker(page: _Page, shard: Shard, figures: Figures) -> None:
-    page.put("penstock_build_info", 1, __version__, shard.broker_id.hex(), shard.config.sync)
-    page.put("penstock_frozen", shard.frozen is not None)
+def _put_broker(page: _Page, shards: Shards, figures: Figures) -> None:
+    page.put("penstock_build_info", 1, __version__, shards.first.broker_id.hex(), shards.first.config.sync)
+    page.put("penstock_frozen", any(shard.frozen is not None for shard in shards))
     page.put("penstock_topics", figures.topic_count)
     page.put("penstock_partitions", figures.partition_count)
     page.put("penstock_groups", figures.group_count)
-    report = shard.recovery
+    report = recovery([shard.recovery for shard in shards])
     page.put("penstock_recovery_seconds", report.seconds)
     page.put("penstock_recovery_journal_bytes", report.journal_bytes)
     page.put("penstock_recovery_messages", report.messages)
@@ -143,8 +145,7 @@ def _put_query(page: _Page, pipeline: str, query: QueryReport) -> None:
         page.put("penstock_pipeline_lag", query.lag, pipeline, query.name)
 
 
-def _put_latencies(page: _Page, shard: Shard) -> None:
-    meters = shard.meters
+def _put_latencies(page: _Page, meters: Totals) -> None:
     page.put_histogram("penstock_publish_seconds", meters.publish_s)
     page.put_histogram("penstock_fsync_seconds", meters.fsync_s)
     for cause, seconds in meters.commit_s.items():
@@ -157,12 +158,12 @@ def _put_latencies(page: _Page, shard: Shard) -> None:
     page.put_histogram("penstock_due_lateness_seconds", meters.due_lateness_s)
 
 
-def _put_storage(page: _Page, shard: Shard) -> None:
-    meters, journal = shard.meters, journal_size(shard)
-    page.put("penstock_journal_bytes", journal.size_bytes)
-    page.put("penstock_journal_limit_bytes", shard.config.max_unsettled_bytes)
-    page.put("penstock_journal_files", journal.files)
-    page.put("penstock_journal_unwritten_bytes", journal.unwritten_bytes)
+def _put_storage(page: _Page, shards: Shards, meters: Totals) -> None:
+    journals, config = [journal_size(shard) for shard in shards], shards.first.config
+    page.put("penstock_journal_bytes", sum(journal.size_bytes for journal in journals))
+    page.put("penstock_journal_limit_bytes", len(shards) * config.max_unsettled_bytes)
+    page.put("penstock_journal_files", sum(journal.files for journal in journals))
+    page.put("penstock_journal_unwritten_bytes", sum(journal.unwritten_bytes for journal in journals))
     page.put("penstock_journal_commits_total", meters.commits)
     page.put("penstock_journal_refused_total", meters.refused_commits)
     page.put("penstock_journal_written_bytes_total", meters.written_bytes)
@@ -175,8 +176,8 @@ def _put_storage(page: _Page, shard: Shard) -> None:
     page.put_histogram("penstock_checkpoint_seconds", meters.checkpoint_s)
     for work, count in meters.upkeep_failures.items():
         page.put("penstock_upkeep_failures_total", count, work)
-    page.put("penstock_disk_free_bytes", shard.storage.free_bytes())
-    page.put("penstock_disk_reserved_bytes", shard.config.min_free_bytes)
+    page.put("penstock_disk_free_bytes", shards.first.storage.free_bytes())
+    page.put("penstock_disk_reserved_bytes", config.min_free_bytes)
 
 
 def _put_server(page: _Page, metrics: Metrics) -> None:

@@ -12,6 +12,7 @@ from penstock.server.metrics.metrics import Metrics
 from penstock.server.metrics.process import resident_bytes
 from penstock.shard.metering.histograms import Histogram, quantile
 from penstock.shard.metering.meters import ACKED, DEAD, DELIVERED, EXPIRED, FAILED
+from penstock.shard.metering.totals import Totals
 from penstock.views.figures import leased_and_delayed
 
 _INTERVAL_S = 1.0
@@ -51,15 +52,14 @@ class _Latencies:
     """What a histogram has seen since the last look."""
 
     def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
         self._before = list(histogram.counts)
 
-    def take_ms(self) -> tuple[float | None, float | None]:
+    def take_ms(self, histogram: Histogram) -> tuple[float | None, float | None]:
         """The median and the 99th percentile."""
-        counts = list(self._histogram.counts)
+        counts = list(histogram.counts)
         new = [now - before for now, before in zip(counts, self._before, strict=True)]
         self._before = counts
-        found = [quantile(self._histogram.bounds, new, share) for share in (0.5, 0.99)]
+        found = [quantile(histogram.bounds, new, share) for share in (0.5, 0.99)]
         p50, p99 = (None if seconds is None else seconds * 1000 for seconds in found)
         return p50, p99
 
@@ -69,7 +69,7 @@ class LiveFigures:
 
     def __init__(self, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self._metrics = metrics
-        self._shard = metrics.shard
+        self._shards, self._clock = metrics.shards, metrics.shards.first.clock
         self._loop = loop
         self._points: deque[LivePoint] = deque(maxlen=_POINTS)
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +94,7 @@ class LiveFigures:
 
     def latest(self) -> LivePoint:
         """The newest point; one of zeros before the first."""
-        return self._points[-1] if self._points else LivePoint(self._shard.clock.wall_us() / 1_000_000)
+        return self._points[-1] if self._points else LivePoint(self._clock.wall_us() / 1_000_000)
 
     def history(self) -> list[LivePoint]:
         """All points, oldest first."""
@@ -102,16 +102,17 @@ class LiveFigures:
 
     def take(self, now_s: float) -> LivePoint:
         """A point of what happened since the last one, at a time of the event loop."""
-        totals, before = self._totals(), self._before
+        meters = Totals.of([shard.meters for shard in self._shards])
+        totals, before = _rated(meters), self._before
         elapsed_s = max(now_s - self._taken_s, 1e-6)
         rates = {name: (total - before[name]) / elapsed_s for name, total in totals.items()}
         self._before, self._taken_s = totals, now_s
         self._count(now_s)
         (publish_p50, publish_p99), (fsync_p50, fsync_p99), (whole_p50, whole_p99) = (
-            latencies.take_ms() for latencies in self._latencies
+            latencies.take_ms(histogram) for latencies, histogram in zip(self._latencies, _timed(meters), strict=True)
         )
         point = LivePoint(
-            time=self._shard.clock.wall_us() / 1_000_000,
+            time=self._clock.wall_us() / 1_000_000,
             **rates,
             leased=self._leased,
             delayed=self._delayed,
@@ -129,32 +130,37 @@ class LiveFigures:
         return point
 
     def _begin(self) -> None:
-        meters = self._shard.meters
+        meters = Totals.of([shard.meters for shard in self._shards])
         self._taken_s = self._loop.time()
-        self._before = self._totals()
-        self._latencies = [_Latencies(each) for each in (meters.publish_s, meters.fsync_s, meters.end_to_end_s)]
+        self._before = _rated(meters)
+        self._latencies = list(map(_Latencies, _timed(meters)))
 
     def _tick(self) -> None:
         now_s = self._loop.time()
         self._timer = self._loop.call_at(now_s + _INTERVAL_S, self._tick)
         self.take(now_s)
 
-    def _totals(self) -> dict[str, int]:
-        """What the rates are made of."""
-        meters = self._shard.meters
-        happened = meters.totals
-        return {
-            "published": meters.published,
-            "published_bytes": meters.published_bytes,
-            "delivered": happened[DELIVERED],
-            "acked": happened[ACKED],
-            "failed": happened[FAILED] + happened[EXPIRED],
-            "dead": happened[DEAD],
-        }
-
     def _count(self, now_s: float) -> None:
         """Count what is leased and delayed, the less often the longer it takes."""
         if now_s >= self._count_again_s:
             started_s = perf_counter()
-            self._leased, self._delayed = leased_and_delayed(self._shard)
+            self._leased, self._delayed = leased_and_delayed(self._shards)
             self._count_again_s = now_s + (perf_counter() - started_s) / _COUNTING_SHARE
+
+
+def _rated(meters: Totals) -> dict[str, int]:
+    """What the rates are made of."""
+    happened = meters.totals
+    return {
+        "published": meters.published,
+        "published_bytes": meters.published_bytes,
+        "delivered": happened[DELIVERED],
+        "acked": happened[ACKED],
+        "failed": happened[FAILED] + happened[EXPIRED],
+        "dead": happened[DEAD],
+    }
+
+
+def _timed(meters: Totals) -> tuple[Histogram, ...]:
+    """What the latencies are made of."""
+    return meters.publish_s, meters.fsync_s, meters.end_to_end_s

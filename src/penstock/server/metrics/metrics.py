@@ -11,13 +11,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from penstock.cluster.shards import Shards
 from penstock.server.metrics.collecting import collect
 from penstock.server.metrics.process import LoopDelay
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.metering.histograms import REQUEST_S, Histogram
 from penstock.shard.metering.meters import OTHER
-from penstock.shard.shard import Shard
 
 PORTS = ("native", "http", "line")
 _OPERATIONS_MAX = 64
@@ -41,18 +41,20 @@ class Metrics(Collector):
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(
-        self, shard: Shard, config: ServerConfig, loop: asyncio.AbstractEventLoop, pipelines: Pipelines
+        self, shards: Shards, config: ServerConfig, loop: asyncio.AbstractEventLoop, pipelines: Pipelines
     ) -> None:
-        self.shard = shard
+        self.shards = shards
         self.pipelines = pipelines
         self.named_max = config.metrics_topics_max
         self.loop = loop
         self.ports = {port: PortMeter() for port in PORTS}
         self.loop_delay = LoopDelay(loop)
-        self.opened_s = shard.clock.wall_us() / 1_000_000 - shard.clock.monotonic_s() + shard.started_s
+        first = shards.first
+        self.opened_s = first.clock.wall_us() / 1_000_000 - first.clock.monotonic_s() + first.started_s
         self.scrape_s = 0.0
         self._rendering = threading.Lock()
-        shard.name_topics(config.metrics_topics_max)
+        for shard in shards:
+            shard.name_topics(-(-config.metrics_topics_max // len(shards)))
 
     def start(self) -> None:
         """Begin to measure what nobody reports: how late the event loop is."""

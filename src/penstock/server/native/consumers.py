@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.api.operations import OPERATIONS
+from penstock.cluster.consuming import AnyConsuming, consume
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
@@ -30,7 +31,6 @@ from penstock.protocol.failures import encode_failure
 from penstock.protocol.frames import ERROR, REPLY, Command, frame
 from penstock.server.access.principal import Principal
 from penstock.server.native.delivering import Deliverer
-from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Consumers:
     def __init__(self, listener: NativeListener, connection: Connection) -> None:
         self._listener = listener
         self._connection = connection
-        self._shard = listener.broker.shard
+        self._shards = listener.broker.shards
         self._deliverers: dict[int, Deliverer] = {}
         self._numbers = itertools.count(1)
         self._joining = 0
@@ -99,11 +99,11 @@ class Consumers:
         )
         self._joining += 1
 
-    def _join(self, principal: Principal, request: Subscribe) -> Consuming[LeasedMessage]:
+    def _join(self, principal: Principal, request: Subscribe) -> AnyConsuming[LeasedMessage]:
         for topic in request.topics:
             principal.require(_CONSUMING, topic)
-        return Consuming(
-            self._shard,
+        return consume(
+            self._shards,
             LeasedMessage,
             request.topics,
             request.group,
@@ -115,7 +115,7 @@ class Consumers:
             name=request.name,
         )
 
-    def _joined(self, correlation: int, request: Subscribe, consuming: Consuming[LeasedMessage]) -> None:
+    def _joined(self, correlation: int, request: Subscribe, consuming: AnyConsuming[LeasedMessage]) -> None:
         self._joining -= 1
         if self._connection.closed:
             consuming.close()
@@ -213,7 +213,7 @@ class Consumers:
         )
         self._listener.commits.reply_after(commit, self._connection, correlation, reply)
 
-    def _named(self, body: memoryview | bytes) -> tuple[Finish, Consuming[LeasedMessage], Leased]:
+    def _named(self, body: memoryview | bytes) -> tuple[Finish, AnyConsuming[LeasedMessage], Leased]:
         """A request about messages that a consumer holds, with both."""
         request = decode_finish(body)
         deliverer = self._find(request.consumer)
@@ -245,7 +245,7 @@ class Consumers:
         return deliverer
 
 
-def _ack_run(consuming: Consuming[LeasedMessage], held: list[Held]) -> Commit | None:
+def _ack_run(consuming: AnyConsuming[LeasedMessage], held: list[Held]) -> Commit | None:
     """Ack what a request names if that is all that one lease holds, or one message of it, as most often it is."""
     if len(held) != 1 or len(held[0].runs) != 2:
         return None

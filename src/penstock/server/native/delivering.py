@@ -10,6 +10,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING
 
+from penstock.cluster.consuming import AnyConsuming, AnyWaiter
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.outcomes import Pick
 from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Unauthenticated
@@ -18,8 +19,7 @@ from penstock.protocol.consuming import Delivery, Receive, Rows, encode, rows_of
 from penstock.protocol.failures import failure_of
 from penstock.protocol.frames import REPLY, Command, frame
 from penstock.server.native.pages import fitting
-from penstock.shard.dispatch.waiting import Fetched, Waiter
-from penstock.shard.operations.consuming import Consuming
+from penstock.shard.dispatch.waiting import Fetched
 from penstock.shard.operations.leased_messages import Leased, LeasedMessage, hold_unseen
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Receiving:
 
     __slots__ = ("timer", "waiter")
 
-    def __init__(self, waiter: Waiter, timer: asyncio.TimerHandle) -> None:
+    def __init__(self, waiter: AnyWaiter[LeasedMessage], timer: asyncio.TimerHandle) -> None:
         self.waiter = waiter
         self.timer = timer
 
@@ -71,19 +71,18 @@ class Deliverer:
         listener: NativeListener,
         connection: Connection,
         number: int,
-        consuming: Consuming[LeasedMessage],
+        consuming: AnyConsuming[LeasedMessage],
         autoack: bool,
     ) -> None:
         self._listener = listener
         self._loop, self._thread = listener.loop, get_ident()
-        self._shard = listener.broker.shard
         self._connection = connection
         self._number = number
         self.consuming = consuming
         self._autoack = autoack
         self._window = 0  # how many messages may be on the way to a client that is pushed to
         self._untaken = 0  # pushed, and waiting at the client for somebody to take them
-        self._pushing: Waiter | None = None  # waits for something to push
+        self._pushing: AnyWaiter[LeasedMessage] | None = None  # waits for something to push
         self._packing = False  # whether something to push is being read
         self._receiving: dict[int, _Receiving] = {}  # by correlation
         self._stalled: dict[int, Receive] = {}  # wait until the client takes its replies; by correlation
@@ -159,7 +158,7 @@ class Deliverer:
             self._end_waiting(correlation)
             self._reply_with(found, correlation)
 
-    def _end_waiting(self, correlation: int) -> Waiter:
+    def _end_waiting(self, correlation: int) -> AnyWaiter[LeasedMessage]:
         receiving = self._receiving.pop(correlation)
         receiving.timer.cancel()
         self._connection.waiting -= 1
@@ -210,7 +209,7 @@ class Deliverer:
             wake = partial(self._wake, self._pushable)
             self._push_from(self.consuming.waiter(min(room, _PUSH_MESSAGES), None, wake))
 
-    def _push_from(self, waiter: Waiter) -> None:
+    def _push_from(self, waiter: AnyWaiter[LeasedMessage]) -> None:
         try:
             found = waiter.take(waits=True)
         except PenstockError as error:

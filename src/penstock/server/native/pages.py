@@ -33,8 +33,9 @@ _OFFSET_BYTES = 9
 def read_page(broker: Broker, request: Read) -> Page:
     """The next part of what is asked for."""
     place = request.topic, request.partition
-    found = find_log(broker.shard, *place, events=request.form == "events", replay=request.replay)
-    page = _read(broker.shard, found, request)
+    shard = broker.shards.of(request.topic)
+    found = find_log(shard, *place, events=request.form == "events", replay=request.replay)
+    page = _read(shard, found, request)
     page.end = found.end
     return page
 

@@ -46,11 +46,12 @@ class NativeSession:
     def __init__(self, listener: NativeListener, connection: Connection) -> None:
         self._listener = listener
         self._connection = connection
-        self._shard = listener.broker.shard
+        self._shards = listener.broker.shards
+        self._limits = self._shards.first.config
         self._commits = listener.commits
         self._singles = listener.singles
-        self._value_bytes_max = self._shard.config.max_value_bytes
-        self._clock = self._shard.clock
+        self._value_bytes_max = self._limits.max_value_bytes
+        self._clock = self._shards.first.clock
         self._may_publish: set[str] = set()  # topics for which that was found out
         self._name: str | None = None  # what the client calls itself, or its token
         self._last_producer: tuple[str | None, str | None] = (None, None)  # and the name that it has
@@ -69,7 +70,7 @@ class NativeSession:
                 f"the client speaks versions {hello.versions} of the protocol, the server version {VERSION}",
                 correlation,
             )
-        connection, config, shard = self._connection, self._listener.config, self._shard
+        connection, config, shard = self._connection, self._listener.config, self._shards.first
         name = None if hello.name is None else check_group_name(hello.name, "client")
         known = connection.principal if connection.greeted else None
         connection.greet(self._listener.access.log_in(hello.token, known, connection.peer))
@@ -141,7 +142,7 @@ class NativeSession:
 
     def _publish_batch(self, correlation: int, request: Publish, payload: Payload) -> None:
         now_us = self._clock.wall_us()
-        self._publish_checked(correlation, request, intake_of(request, payload, self._shard.config, now_us), now_us)
+        self._publish_checked(correlation, request, intake_of(request, payload, self._limits, now_us), now_us)
 
     def _publish_large(self, correlation: int, body: memoryview | bytes) -> None:
         """Count before decoding, once it is clear that this is allowed; what comes behind it waits for it."""
@@ -152,7 +153,7 @@ class NativeSession:
         def work() -> tuple[Publish, Intake]:
             request = decode_large_publish(received)
             principal.require(_PUBLISHING, request.topic)
-            return request, intake_of(request, decode_large_payload(request.payload), self._shard.config, now_us)
+            return request, intake_of(request, decode_large_payload(request.payload), self._limits, now_us)
 
         def then(read: tuple[Publish, Intake]) -> None:
             self._publish_checked(correlation, *read, now_us)
@@ -169,7 +170,8 @@ class NativeSession:
                 self._connection, correlation, request.topic, single_of(intake), partition, now_us, *origin
             )
             return
-        ids, commit = self._shard.publish_intake(request.topic, intake, now_us, self._name)
+        shard = self._shards.of(request.topic)
+        ids, commit = shard.publish_intake(request.topic, intake, now_us, self._name)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
         self._commits.reply_after(commit, self._connection, correlation, reply)
 
@@ -185,10 +187,11 @@ class NativeSession:
             batch = request.batch
             principal.require(_STAGING, batch.topic)
             payload = (decode_large_payload if is_large else decode_payload)(batch.payload)
-            intake = intake_of(batch, payload, self._shard.config, now_us)
+            intake = intake_of(batch, payload, self._limits, now_us)
             stage = principal.own_name(request.stage)
-            stages = self._shard.stages
-            return stages.stage_intake(stage, batch.topic, intake, now_us, request.writer, request.number)
+            stages = self._shards.of(batch.topic).stages
+            origin = (request.writer, request.number)
+            return stages.stage_intake(stage, batch.topic, intake, now_us, *origin, is_part=len(self._shards) > 1)
 
         def then(count: int) -> None:
             self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))

@@ -15,6 +15,7 @@ from penstock.protocol.publishing import published_single, published_singles
 if TYPE_CHECKING:
     from penstock.server.native.connection import Connection
     from penstock.server.native.listener import NativeListener
+    from penstock.shard.shard import Shard
 
 _TOGETHER_MAX = 1000
 
@@ -31,7 +32,8 @@ class Singles:
 
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
-        self._shard = listener.broker.shard
+        self._shards = listener.broker.shards
+        self._clock = self._shards.first.clock
         self._runs: list[_Run] = []
         self._count = 0  # of their messages
 
@@ -72,17 +74,30 @@ class Singles:
     def publish(self) -> None:
         """Publish what was gathered; whatever must come behind it calls this first."""
         runs, self._runs, self._count = self._runs, [], 0
-        now_us = self._shard.clock.wall_us()
+        now_us = self._clock.wall_us()
+        if len(self._shards) == 1:
+            self._publish_in(self._shards.only, runs, now_us)
+            return
+        by_shard: dict[Shard, list[_Run]] = {}
+        for run in runs:
+            try:
+                by_shard.setdefault(self._shards.of(run.topic), []).append(run)
+            except PenstockError as error:
+                _refuse([run], error)
+        for shard, some in by_shard.items():
+            self._publish_in(shard, some, now_us)
+
+    def _publish_in(self, shard: Shard, runs: list[_Run], now_us: int) -> None:
         while runs:
-            taken = self._publish_runs(runs, now_us)
+            taken = self._publish_runs(shard, runs, now_us)
             if taken < len(runs):
                 self._publish_one_by_one(runs[taken], now_us)
             runs = runs[taken + 1 :]
 
-    def _publish_runs(self, runs: list[_Run], now_us: int) -> int:
+    def _publish_runs(self, shard: Shard, runs: list[_Run], now_us: int) -> int:
         """Publish the first of some runs; how many."""
         try:
-            places, commit = self._shard.publish_runs(runs, now_us)
+            places, commit = shard.publish_runs(runs, now_us)
         except (LimitExceeded, Overloaded):  # of all together: some of them may fit
             return 0
         except PenstockError as error:
@@ -111,7 +126,8 @@ class Singles:
     ) -> None:
         """Publish one message by itself."""
         try:
-            identity, commit = self._shard.publish_single(topic, single, partition, now_us, producer, sequence, name)
+            shard = self._shards.of(topic)
+            identity, commit = shard.publish_single(topic, single, partition, now_us, producer, sequence, name)
         except PenstockError as error:
             connection.refuse(correlation, error)
             return

@@ -12,6 +12,7 @@ from penstock.model.bounds import shown
 from penstock.model.config import GIB, MIB, BrokerConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import choice, configure, duration, option, optional, size, text, whole, yes_or_no
+from penstock.model.placement import SHARDS_MAX
 from penstock.model.units import format_size
 
 
@@ -70,6 +71,8 @@ class ServerConfig:
 
     data_dir: str = option("./penstock-data", text)
     """The data directory; a relative one starts where the server was started."""
+    shards: int | None = option(None, optional(whole(1, SHARDS_MAX)))
+    """How many shards a new data directory is divided into, for good (none: one); others are as they were made."""
     host: str = option("127.0.0.1", _host)
     """The address to listen on: only this machine by default, `0.0.0.0` for all of its networks."""
     native_port: int = option(9000, whole(0, 65_535))

@@ -372,7 +372,7 @@ class TopicDispatcher:
                 except BaseException:
                     waiter.served(self, [])  # it looks for itself, and hears what is wrong
                     raise
-                if picks:
+                if picks or not waiter.max_messages:
                     waiter.served(self, picks)
                 else:
                     waiters.append(waiter)

@@ -11,6 +11,9 @@ A thread sleeps on a lock (`embedded.consumer`), a task on a future (`aio.consum
 it calls `take` again from its event loop (`server.native.delivering`). Whoever does not want the messages any more,
 because it was cancelled or the client went away, calls `give_up`: what came at the last moment is given back.
 
+A consumer with topics in several shards cannot be served by one of them. Its waiters ask for no messages and are woken
+with nothing as soon as there may be some (`watch`); it looks into all shards then.
+
 Each waiter is served once, by whoever makes something ready: a commit, or the timer. It may also be woken with nothing,
 when its consumer or topic is closed or serving it failed; then `take` looks for itself, and raises what is wrong.
 """
@@ -103,6 +106,13 @@ class Waiter:
                 return found
             self._start()
             return None
+
+    def watch(self) -> None:
+        """Be woken as soon as there may be something: for waiters that ask for no messages."""
+        assert not self.max_messages
+        with self._lock:
+            if not self._is_waiting:
+                self._start()
 
     def give_up(self) -> None:
         """Nobody wants the messages any more: wait no longer, and give back what came meanwhile."""

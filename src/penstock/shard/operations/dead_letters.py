@@ -1,7 +1,7 @@
 """Dead letters: how people find them, send them back, or let them go.
 
 The events of a redrive are one commit: a crash leaves a message on one side or on the other, never on both and never
-on none. How messages get here is told in `burying`.
+on none. To a topic of another shard there are two, and the copy is first. How messages get here is told in `burying`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.model.batch import Batch
 from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, LetterChoice, RedriveReport
-from penstock.model.message import MessageId, StoredMessage
+from penstock.model.message import Message, MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.options import check_limit, check_rate
 from penstock.model.pace import Pace, paced
@@ -188,8 +188,13 @@ def redrive(
     rate: float | None = None,
     dry_run: bool = False,
     progress: Callable[[int], object] | None = None,
+    target: Shard | None = None,
 ) -> RedriveReport:
-    """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle."""
+    """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle.
+
+    `target` is the shard of the other topic. Where it is another one, a copy is durable there before its letter goes
+    here, and copies have dedupe ids: after a crash between the two, none is there twice if this is done again soon.
+    """
     report = RedriveReport(dry_run=dry_run)
     rate = check_rate(rate)
     letters_topic = dead_letters_topic(topic)
@@ -203,7 +208,10 @@ def redrive(
         report.selected += len(letters)
         if not dry_run:
             with Uninterrupted():
-                _redrive_some(shard, letters, to, report)
+                if to is None or target is None or target is shard:
+                    _redrive_some(shard, letters, to, report)
+                else:
+                    _redrive_away(shard, letters, target, to, report)
         if progress is not None:
             progress(len(letters))
     return report
@@ -290,6 +298,27 @@ def _redrive_some(shard: Shard, letters: list[DeadLetter], to: str | None, repor
     report.redriven += sum(map(len, back.values()))
 
 
+def _redrive_away(shard: Shard, letters: list[DeadLetter], target: Shard, to: str, report: RedriveReport) -> None:
+    """Send letters to a topic of another shard: two commits, so that a crash between them leaves both."""
+    with shard.dispatcher.redriving:
+        with shard.lock:
+            topic, kept = _still_there(shard, letters)
+        report.skipped += len(letters) - len(kept)
+        if not kept:
+            return
+        ids, published = target.publish_many(to, [_sent_away(letter) for letter in kept])
+        if published is not None:
+            published.wait()
+        went = dict(zip((letter.id for letter in kept), ids, strict=True))
+        now_us = shard.clock.wall_us()
+        with shard.lock:
+            for letter in kept:
+                _tell_origin(shard, letter, went[letter.id], now_us)
+            commit = shard.log_events(topic, _withdraw(shard, EventKind.REDRIVEN, kept, went))
+        commit.wait()
+    report.copied += len(kept)
+
+
 def _still_there(shard: Shard, letters: list[DeadLetter]) -> tuple[Topic, list[DeadLetter]]:
     topic = shard.topic(letters[0].id.topic)
     states = [partition.delivery_state() for partition in topic.partitions]
@@ -339,10 +368,19 @@ def _home(shard: Shard, letter: DeadLetter) -> tuple[Topic | None, bool]:
 
 
 def _copies(letters: list[DeadLetter]) -> Batch:
-    origin = LINEAGE + "origin"
     return Batch(
         [letter.value for letter in letters],
         keys=[letter.key for letter in letters],
-        headers=[{**(letter.headers or {}), origin: str(letter.origin)} for letter in letters],
+        headers=[_copied_headers(letter) for letter in letters],
         priorities=bytes(letter.priority for letter in letters),
     )
+
+
+def _sent_away(letter: DeadLetter) -> Message:
+    return Message(
+        letter.value, letter.key, _copied_headers(letter), letter.priority, dedupe_id=f"redriven from {letter.id}"
+    )
+
+
+def _copied_headers(letter: DeadLetter) -> dict[str, str]:
+    return {**(letter.headers or {}), LINEAGE + "origin": str(letter.origin)}

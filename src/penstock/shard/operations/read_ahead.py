@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic
+from typing import Generic, Protocol
 
 from penstock.delivery.offsets import Offsets
 from penstock.model.clock import ShardClock
-from penstock.shard.operations.consuming import Consuming, Message
+from penstock.shard.operations.consuming import Message
 from penstock.shard.operations.leased_messages import Leased
 
 _PREFETCH = 100
@@ -15,10 +15,23 @@ LOOP_WAIT_S = 0.5
 """How long a loop waits before it looks whether its consumer is still open."""
 
 
+class Ahead(Protocol[Message]):
+    """The consumer, as far as it knows of messages that are held ready."""
+
+    def ahead(self, window: int) -> int:
+        """How many of `window` messages to hold ready."""
+
+    def hold_unseen(self, messages: list[Message]) -> None:
+        """Nobody has seen these yet."""
+
+    def take(self, leased: Leased) -> None:
+        """Somebody sees messages that were held ready."""
+
+
 class ReadAhead(Generic[Message]):
     """What was received and nobody has seen yet; several threads may share it."""
 
-    def __init__(self, consuming: Consuming[Message], clock: ShardClock, autoack: bool) -> None:
+    def __init__(self, consuming: Ahead[Message], clock: ShardClock, autoack: bool) -> None:
         self._consuming = consuming
         self._clock = clock
         self._most = 1 if autoack else _PREFETCH

@@ -9,11 +9,12 @@ from penstock.log.partition_log import Log, first_offset
 from penstock.log.topics import Topic
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
 from penstock.model.stored import SegmentInfo, place_of_segment
+from penstock.storage import Storage
 
 
-def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
-    """The logs of a topic as they are now; without segments if there is no directory."""
-    roots = {} if directory is None else _roots(topic, directory)
+def topic_layout(topic: Topic, storage: Storage | None) -> TopicLayout:
+    """The logs of a topic as they are now; without segments if there is no storage, or no directory of it."""
+    roots = {} if storage is None else _roots(topic, storage)
     messages = tuple(_log_layout(partition.messages, roots) for partition in topic.partitions)
     events = tuple(
         LogLayout(number, 0, 0, 0, ()) if partition.events is None else _log_layout(partition.events, roots)
@@ -22,10 +23,13 @@ def topic_layout(topic: Topic, directory: str | None) -> TopicLayout:
     return TopicLayout(topic.name, messages, events)
 
 
-def _roots(topic: Topic, directory: str) -> dict[str | None, str]:
+def _roots(topic: Topic, storage: Storage) -> dict[str | None, str]:
     """The paths of the directory and of each archive, without `..`, which Spark resolves differently."""
+    directory, base = storage.path, storage.base_path
+    if directory is None or base is None:
+        return {}
     archives = {_place(log, segment)[0] for log in topic.logs() for segment in log.segments}
-    found = {archive: directory if archive is None else posixpath.join(directory, archive) for archive in archives}
+    found = {archive: directory if archive is None else posixpath.join(base, archive) for archive in archives}
     return {archive: os.path.realpath(path) if ".." in path.split("/") else path for archive, path in found.items()}
 
 

@@ -96,16 +96,27 @@ class Stages:
         return self.stage_intake(name, topic, check_messages(messages, self._core.config, now_us), now_us)
 
     def stage_intake(
-        self, name: str, topic: str, intake: Intake, now_us: int, writer: str | None = None, number: int = 0
+        self,
+        name: str,
+        topic: str,
+        intake: Intake,
+        now_us: int,
+        writer: str | None = None,
+        number: int = 0,
+        *,
+        is_part: bool = False,
     ) -> int:
-        """Add a checked batch; a batch that its writer numbers is added once, however often it is sent."""
+        """Add a checked batch; a batch that its writer numbers is added once, however often it is sent.
+
+        Other shards have the numbers that are missing here if it `is_part` of a stage: sealing all of them tells.
+        """
         check_stage_name(name)
         if writer is not None and not (is_text(writer, _WRITER_BYTES_MAX) and 0 <= number < 1 << 63):
             raise InvalidArgument(f"a writer is text of 1 to {_WRITER_BYTES_MAX} bytes, and counts from 0")
         if intake.batch.producer is not None:
             raise InvalidArgument("what is staged gets its producer and sequence when it is published")
         count = len(intake.batch)
-        if writer is not None and self._was_done(name, writer, number):
+        if writer is not None and self._was_done(name, writer, number, is_part):
             return count  # before further checks: it was staged already
         self._publishing.check_to_stage(topic, intake, now_us)
         if not count and writer is None:
@@ -122,7 +133,7 @@ class Stages:
                 stage.writers[writer] = number + 1
         return count
 
-    def _was_done(self, name: str, writer: str, number: int) -> bool:
+    def _was_done(self, name: str, writer: str, number: int, is_part: bool) -> bool:
         """Whether a request was done before; raises if an earlier one is missing."""
         with self._changed:
             self._check_open()
@@ -130,7 +141,7 @@ class Stages:
             if stage is not None:
                 stage.check_kept()
             done = 0 if stage is None else stage.writers.get(writer, 0)
-            if number > done:
+            if number > done and not is_part:
                 raise StageNotFound(
                     f"the stage {name!r} has {done} requests of this writer, and this is the one behind {number}: what "
                     "was staged before is not there any more; stage it again under another name"

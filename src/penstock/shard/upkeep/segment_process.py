@@ -37,21 +37,21 @@ class _Answer(msgspec.Struct, array_like=True):
 
 
 class SegmentProcess:
-    """Makes segments in a separate process, which is started when it is first needed."""
+    """Makes segments in a separate process, which is started when it is first needed; for all shards of a broker."""
 
-    def __init__(self, path: str, readable_by: str = "owner") -> None:
-        self._place = (path, readable_by)
+    def __init__(self, readable_by: str = "owner") -> None:
+        self._readable_by = readable_by
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # the broker may be closed during settling
         self._closed = False
 
-    def stage(self, order: SegmentOrder) -> SegmentInfo | None:
-        """As `stage_segment`; None if the process failed, and the caller has to do it."""
+    def stage(self, path: str, order: SegmentOrder) -> SegmentInfo | None:
+        """As `stage_segment`, in the directory of a shard; None if the process failed, and the caller has to do it."""
         with self._lock:
             if self._closed:
                 return None
             try:
-                answer = self._ask(order)
+                answer = self._ask(path, order)
             except (OSError, EOFError, msgspec.MsgspecError) as error:
                 _log.warning("the process that settles is gone (%s): it is started again with the next segment", error)
                 self._end()
@@ -62,15 +62,15 @@ class SegmentProcess:
             raise OSError(*answer.failed)
         return answer.info
 
-    def _ask(self, order: SegmentOrder) -> _Answer:
+    def _ask(self, path: str, order: SegmentOrder) -> _Answer:
         if self._process is None:
             # It uses the modules of this process, not those of the current directory.
-            command = [sys.executable, "-P", "-m", "penstock.shard.upkeep.segment_process", *self._place]
+            command = [sys.executable, "-P", "-m", "penstock.shard.upkeep.segment_process", self._readable_by]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        _send(self._process.stdin, msgspec.msgpack.encode(order))
+        _send(self._process.stdin, msgspec.msgpack.encode((path, order)))
         return msgspec.msgpack.decode(_receive(self._process.stdout), type=_Answer)
 
     def close(self) -> None:
@@ -100,14 +100,14 @@ def _receive(stream: IO[bytes]) -> bytes:
     return data
 
 
-def _make_segments(path: str, readable_by: str) -> None:
+def _make_segments(readable_by: str) -> None:
     """The process: answer orders until there are no more."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # these are meant for the broker, which handles them
         signal.signal(number, signal.SIG_IGN)
-    storage = FileStorage(path, readable_by)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            order = msgspec.msgpack.decode(_receive(sys.stdin.buffer), type=SegmentOrder)
+            path, order = msgspec.msgpack.decode(_receive(sys.stdin.buffer), type=tuple[str, SegmentOrder])
+            storage = FileStorage(path, readable_by)
             try:
                 _send(sys.stdout.buffer, msgspec.msgpack.encode(_answer(storage, order)))
             except BrokenPipeError:  # the broker is gone and cannot publish it

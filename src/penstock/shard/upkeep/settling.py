@@ -193,9 +193,10 @@ class Settler:
 
     def _make(self, order: SegmentOrder) -> SegmentInfo:
         """Make the segment in the process, if there is one, or else here."""
-        if self._process is not None:
+        path = self._shard.storage.path
+        if self._process is not None and path is not None:
             with self._pinned(order.blocks):
-                info = self._process.stage(order)
+                info = self._process.stage(path, order)
             if info is not None:
                 return info
         return stage_segment(self._shard.storage, order, self._read)

@@ -72,7 +72,7 @@ async def delayed_messages(
 ) -> DelayedPage:
     """List messages that are not due yet, the next to fall due first."""
     caller.require(Scope.READ, topic)
-    listing = partial(list_delayed, caller.services.shard, topic, limit + 1, skip)
+    listing = partial(list_delayed, caller.services.shards.of(topic), topic, limit + 1, skip)
     found = [Delayed.of(message) for message in await caller.services.workers.run(lambda: list(listing()))]
     return DelayedPage(found[:limit], more=len(found) > limit)
 

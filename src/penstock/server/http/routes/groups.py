@@ -126,7 +126,7 @@ async def groups(
     services, sees = caller.services, caller.principal.sees
 
     def work() -> Groups:
-        found, total = list_groups(services.shard, sees, topic=topic, search=search, skip=skip, limit=limit)
+        found, total = list_groups(services.shards, sees, topic=topic, search=search, skip=skip, limit=limit)
         return Groups(list(map(listed_view, found)), total)
 
     return await services.workers.run(work)
@@ -145,7 +145,7 @@ async def group_details(
         info = await caller.call("group", topic=topic, group=group)
         return GroupEverywhere(group, [group_view(info)], 1)
     caller.require(Scope.READ)
-    show = partial(show_everywhere, caller.services.shard, caller.principal.sees, group, skip=skip, limit=limit)
+    show = partial(show_everywhere, caller.services.shards, caller.principal.sees, group, skip=skip, limit=limit)
     found, total = await caller.services.workers.run(show)
     return GroupEverywhere(group, list(map(listed_view, found)), total)
 
@@ -216,7 +216,7 @@ async def commit_offsets(caller: Caller, group: Group, data: JSONBody[NewOffsets
     of consumers is moved, as by a seek: what they hold from these partitions is taken back.
     """
     caller.require(Scope.CONSUME, data.topic)
-    place = partial(place_group, caller.services.shard, data.topic, group, data.offsets)  # type: ignore[arg-type]
+    place = partial(place_group, caller.services.shards.of(data.topic), data.topic, group, data.offsets)  # type: ignore[arg-type]
     await caller.services.workers.run(place)
     return _offsets(group, await _listed(caller, Scope.CONSUME, group, data.topic))
 
@@ -234,9 +234,9 @@ async def _listed(caller: Caller, scope: Scope, group: Group, topic: str | None)
     caller.require(scope, topic)
     services, sees = caller.services, caller.principal.sees
     if topic is None:
-        found, _ = await services.workers.run(partial(show_everywhere, services.shard, sees, group))
+        found, _ = await services.workers.run(partial(show_everywhere, services.shards, sees, group))
         return found
-    return [await services.workers.run(partial(show_listed, services.shard, topic, group))]
+    return [await services.workers.run(partial(show_listed, services.shards.of(topic), topic, group))]
 
 
 def _offsets(group: Group, found: list[ListedGroup]) -> GroupOffsets:

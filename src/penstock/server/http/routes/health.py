@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from litestar.enums import MediaType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
 
+from penstock.cluster.shards import Shards
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import errors
 from penstock.shard.shard import Shard
@@ -57,8 +59,17 @@ Verbose = Annotated[
 ]
 
 
-def checks(shard: Shard) -> list[Check]:
-    """Everything that publishing needs, looked at now; it may wait for the disk."""
+def checks(shards: Shards) -> list[Check]:
+    """Everything that publishing needs, looked at now; it may wait for the disk. The worst shard counts."""
+    found: dict[str, Check] = {}
+    for shard in shards:
+        for check in _checks_of(shard):
+            if check.name not in found or not check.ok:
+                found[check.name] = check
+    return list(found.values())
+
+
+def _checks_of(shard: Shard) -> list[Check]:
     found = [_check("open", not shard.closed, "it takes requests", "the broker is closing")]
     writable = shard.frozen is None
     found.append(_check("journal", writable, "it can be written", "a write or a sync has failed: restart the server"))
@@ -82,8 +93,7 @@ def _check(name: str, ok: bool, well: str, ill: str) -> Check:
 
 
 async def _ready(caller: Caller, verbose: str | None) -> Response[Health]:
-    shard = caller.services.shard
-    found = await caller.services.workers.run(lambda: checks(shard))
+    found = await caller.services.workers.run(partial(checks, caller.services.shards))
     well = all(check.ok for check in found)
     told = found if not well or (verbose is not None and verbose.lower() not in ("false", "no", "0")) else None
     headers = {} if well else {"retry-after": "1"}

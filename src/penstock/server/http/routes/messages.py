@@ -90,7 +90,9 @@ async def partition_messages(
     caller.require(Scope.READ, topic)
 
     def work() -> MessagePage:
-        messages, next_offset, end_offset = read_partition(caller.services.shard, topic, partition, offset, limit)
+        messages, next_offset, end_offset = read_partition(
+            caller.services.shards.of(topic), topic, partition, offset, limit
+        )
         return MessagePage([view_of(message, encoding) for message in messages], next_offset, end_offset)
 
     return await caller.services.workers.run(work)
@@ -127,7 +129,7 @@ async def find_messages(
     page = partial(search_messages, key=wanted, limit=limit, include_deleted=include_deleted, start=start)
 
     def work() -> FoundMessages:
-        messages, place = page(caller.services.shard, topic, partition, window)
+        messages, place = page(caller.services.shards.of(topic), topic, partition, window)
         shown = [view_of(message, encoding) for message in messages]
         return FoundMessages(shown, None if place is None else str(place))
 

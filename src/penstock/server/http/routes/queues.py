@@ -55,7 +55,7 @@ async def enqueue(request: Request[Any, Any, Any], caller: Caller, queue: Queue)
     """Put a message into a queue, which is made if it is new; it is durable when this is answered."""
     caller.require(Scope.PUBLISH, queue)
     services = caller.services
-    shard = services.shard
+    shard = services.shards.of(queue)
     message = Message(await request.body())
     now_us = shard.clock.wall_us()
     single = check_message(message, shard.config, now_us)
@@ -78,7 +78,7 @@ async def dequeue(caller: Caller, queue: Queue) -> Response[bytes]:
     a message: it tells an empty message from none.
     """
     caller.require(Scope.CONSUME, queue)
-    while _is_there(caller.services.shard, queue):
+    while _is_there(caller.services.shards.of(queue), queue):
         member = await caller.members.of_group(queue, GROUP)
         found = await caller.receive(member, 1, 0)
         if not found:
@@ -102,8 +102,7 @@ async def list_items(
 ) -> Items:
     """Look at what is in a queue, page by page, and leave it there."""
     caller.require(Scope.READ, queue)
-    shard = caller.services.shard
-    if not _is_there(shard, queue):
+    if not _is_there(caller.services.shards.of(queue), queue):
         return Items([], page, per_page, 0, "utf8")
     values, total = await caller.ask(list_queue, queue, GROUP, (page - 1) * per_page, per_page)
     shown = [as_text(value, None, None) for value in values]
@@ -131,7 +130,7 @@ def _make(caller: Caller, queue: str) -> None:
     try:
         caller.services.broker.create_topic(queue, partitions=1)
     except TopicExists:  # made by somebody else at this moment
-        _is_there(caller.services.shard, queue)
+        _is_there(caller.services.shards.of(queue), queue)
 
 
 ROUTES = Router("/api/v1", route_handlers=[enqueue, dequeue, list_items], tags=["queues"])

@@ -89,7 +89,7 @@ class MemberId(msgspec.Struct, forbid_unknown_fields=True):
 
 def delivery_of(caller: Caller, member: Member, message: AsyncDelivery, encoding: Encoding | None = None) -> Delivery:
     """A delivered message as JSON."""
-    clock = caller.services.shard.clock
+    clock = caller.services.clock
     left_s = message.lease.deadline_of(message.offset) - clock.monotonic_s()
     return Delivery(
         **view_fields(message, encoding),

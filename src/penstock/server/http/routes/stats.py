@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from litestar import MediaType, Response, Router, get
 
+from penstock.cluster import gathering
 from penstock.model.info import BrokerStatus
 from penstock.model.stats import DelayStats, PriorityStats, RebalanceStats, ReliabilityStats
 from penstock.server.access.principal import Scope
@@ -13,7 +14,6 @@ from penstock.server.http.documenting import errors
 from penstock.server.http.group_views import GroupView, listed_view
 from penstock.server.http.topic_views import BusyTopic, topic_fields
 from penstock.server.metrics.live import LivePoint
-from penstock.views import info
 from penstock.views.listing import busiest_topics, lagging_groups
 from penstock.views.stats import delay_stats, priority_stats, queue_lengths, rebalance_stats, reliability_stats
 
@@ -49,10 +49,10 @@ async def overview(caller: Caller) -> Overview:
     latest = services.live.latest()
 
     def work() -> Overview:
-        busiest = busiest_topics(services.shard, services.ranking, sees, _SHOWN)
-        lagging = lagging_groups(services.shard, services.ranking, sees, _SHOWN)
+        busiest = busiest_topics(services.shards, services.ranking, sees, _SHOWN)
+        lagging = lagging_groups(services.shards, services.ranking, sees, _SHOWN)
         return Overview(
-            info.status(services.shard),
+            gathering.status(services.shards),
             latest,
             [BusyTopic(**topic_fields(listed), published_per_second=rate) for listed, rate in busiest],
             list(map(listed_view, lagging)),
@@ -72,35 +72,35 @@ async def broker_stats(caller: Caller) -> BrokerStatus:
 async def lane_stats(caller: Caller) -> PriorityStats:
     """What is ready, by priority: in all topics together, and topic by topic."""
     caller.require(Scope.READ)
-    return await caller.ask(priority_stats, caller.principal.sees)
+    return await caller.ask_all(priority_stats, caller.principal.sees)
 
 
 @get("/delay/stats", responses=errors())
 async def delayed_stats(caller: Caller) -> DelayStats:
     """What is not due yet, and how late delayed messages were made ready."""
     caller.require(Scope.READ)
-    return await caller.ask(delay_stats, caller.principal.sees)
+    return await caller.ask_all(delay_stats, caller.principal.sees)
 
 
 @get("/reliability/stats", responses=errors())
 async def delivery_stats(caller: Caller) -> ReliabilityStats:
     """What became of deliveries since the broker was opened, and what is under way."""
     caller.require(Scope.READ)
-    return await caller.ask(reliability_stats)
+    return await caller.ask_all(reliability_stats)
 
 
 @get("/rebalance/stats", responses=errors())
 async def assignment_stats(caller: Caller) -> RebalanceStats:
     """How often partitions went from one member to another, in groups of `assigned` mode."""
     caller.require(Scope.READ)
-    return await caller.ask(rebalance_stats, caller.principal.sees)
+    return await caller.ask_all(rebalance_stats, caller.principal.sees)
 
 
 @get("/status", responses=errors())
 async def queue_status(caller: Caller) -> Status:
     """How much waits in each partition, and how many connections are open."""
     caller.require(Scope.READ)
-    queues = await caller.ask(queue_lengths, caller.principal.sees)
+    queues = await caller.ask_all(queue_lengths, caller.principal.sees)
     status: BrokerStatus = await caller.call("status")
     return Status(queues, caller.services.metrics.connections, status.version, status.uptime_s)
 

@@ -75,11 +75,11 @@ async def topics(
     caller.require(Scope.READ)
     services, sees = caller.services, caller.principal.sees
     descending = order == "desc" if order is not None else sort != "name"
-    shard, ranking = services.shard, services.ranking
+    shards, ranking = services.shards, services.ranking
 
     def work() -> Topics:
         found, total = list_topics(
-            shard, ranking, sees, search=search, sort=sort, descending=descending, skip=skip, limit=limit
+            shards, ranking, sees, search=search, sort=sort, descending=descending, skip=skip, limit=limit
         )
         known = ranking.topics()
         backlogs = [known[name].backlog if (name := listed.info.name) in known else 0 for listed in found]
@@ -106,7 +106,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
     caller.require(Scope.READ, topic)
 
     def work() -> TopicDetails:
-        listed, lanes, groups = show_topic(caller.services.shard, topic)
+        listed, lanes, groups = show_topic(caller.services.shards.of(topic), topic)
         return TopicDetails(
             **topic_fields(listed),
             partition_list=list(map(PartitionView.of, listed.info.partitions)),

@@ -179,7 +179,7 @@ async def _search(caller: Caller, query: TraceQuery, limit: int, cursor: str | N
     before = None if cursor is None else Mark.parse(cursor)
 
     def work() -> Summaries:
-        found, last = search_traces(caller.services.shard, query, caller.principal.sees, limit, before)
+        found, last = search_traces(caller.services.shards, query, caller.principal.sees, limit, before)
         return Summaries(list(map(Summary.of, found)), None if last is None else str(last))
 
     return await caller.services.workers.run(work)

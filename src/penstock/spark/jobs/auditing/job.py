@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.spark.jobs.auditing.closer import check_counts, tell_difference
 from penstock.spark.jobs.auditing.conservation import Folds, fold
@@ -23,7 +24,6 @@ from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
 from penstock.spark.origins import DirectoryOrigin
-from penstock.views.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,8 +259,8 @@ class _Audit:
             infos = self._place.client("an audit").topics()
         elif isinstance(self._home.origin, DirectoryOrigin):
             assert self._place.path is not None
-            with Snapshot(self._place.path) as snapshot:
-                infos = snapshot.topics()
+            with Snapshots(self._place.path) as snapshots:
+                infos = snapshots.topics()
         else:
             return {}
         return {info.name: round(info.config.dedupe_window * 1_000_000) for info in infos}

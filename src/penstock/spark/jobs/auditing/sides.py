@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import CorruptData, TopicNotFound
 from penstock.model.info import GroupInfo
 from penstock.model.layout import SegmentPlace
@@ -16,7 +17,7 @@ from penstock.spark.lake.layout import TABLES
 from penstock.spark.lake.log import read_state
 from penstock.spark.lake.origin import LakeOrigin
 from penstock.spark.origins import DirectoryOrigin, Origin
-from penstock.views.snapshot import GroupProgress, Snapshot
+from penstock.views.snapshot import GroupProgress
 
 _TRIES = 5
 Groups = dict[tuple[str, str], GroupInfo | GroupProgress]
@@ -172,8 +173,8 @@ def look_at_once(side: Side, topics: Iterable[str], findings: Findings) -> Group
         if not isinstance(side.origin, DirectoryOrigin):
             return None
         assert side.place.path is not None
-        with Snapshot(side.place.path) as snapshot:
-            return {(group.topic, group.name): group for group in snapshot.groups()}
+        with Snapshots(side.place.path) as snapshots:
+            return {(group.topic, group.name): group for group in snapshots.groups()}
     groups: Groups = {}
     for topic in topics:
         found = _look_at_topic(side, topic)

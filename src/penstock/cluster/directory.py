@@ -1,0 +1,85 @@
+"""How a data directory is divided: `penstock.json` says it, and stays as it was made.
+
+A directory without it is one shard, with its files where they have always been. With it, shard 3 has a directory of
+its own, `shards/3`, with the same files.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.bounds import shown
+from penstock.model.errors import CorruptData, InvalidArgument
+from penstock.model.options import whole
+from penstock.model.placement import SHARDS_MAX
+from penstock.shard.checkpoint_files import COPIES
+from penstock.storage import Storage, put_file, read_file
+
+DIVISION = "penstock.json"
+_VERSION = 1
+_UNDIVIDED = ("journal", "topics", *COPIES)  # what stands at the top of a directory that is one shard
+
+
+class _Division(msgspec.Struct, kw_only=True):
+    """What `penstock.json` says."""
+
+    version: int
+    shards: int
+
+
+def divide(storage: Storage, shards: int | None) -> list[Storage]:
+    """The storage of each shard; a new directory is divided into so many (None: one), others are as they were made.
+
+    One that is divided is locked as a whole, for whoever opens its shards.
+    """
+    wanted = None if shards is None else whole(1, SHARDS_MAX)(shards)
+    if max(shards_of(storage) or 1, wanted or 1) == 1:
+        return [storage]
+    storage.lock()
+    try:
+        count = _division_of(storage, wanted)
+    except BaseException:
+        storage.close()
+        raise
+    return [storage.part(part_name(number)) for number in range(count)]
+
+
+def part_name(number: int) -> str:
+    """The directory of a shard."""
+    return f"shards/{number}"
+
+
+def _division_of(storage: Storage, wanted: int | None) -> int:
+    """How many shards it has, once it is divided."""
+    found = shards_of(storage)
+    if wanted is not None and is_new(storage):
+        division = msgspec.json.encode(_Division(version=_VERSION, shards=wanted))
+        put_file(storage, DIVISION, [msgspec.json.format(division) + b"\n"])
+        found = wanted
+    if wanted not in (None, found):
+        made_with = f"{found} shards" if found else "one shard"
+        raise InvalidArgument(f"this directory was made with {made_with}, not with {wanted}: their number is fixed")
+    assert found is not None
+    return found
+
+
+def is_new(storage: Storage) -> bool:
+    """Whether nothing says yet how it is divided."""
+    return shards_of(storage) is None and not set(_UNDIVIDED) & set(storage.list(""))
+
+
+def shards_of(storage: Storage) -> int | None:
+    """How many shards `penstock.json` speaks of; None if there is no such file."""
+    try:
+        data = read_file(storage, DIVISION)
+    except FileNotFoundError:
+        return None
+    try:
+        division = msgspec.json.decode(data, type=_Division)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(DIVISION, 0, f"it does not say how the directory is divided: {error}") from error
+    if division.version != _VERSION:
+        raise CorruptData(DIVISION, 0, f"version {shown(division.version)} was written by a newer Penstock")
+    if not 1 <= division.shards <= SHARDS_MAX:
+        raise CorruptData(DIVISION, 0, f"{shown(division.shards)} is not a number of shards")
+    return division.shards

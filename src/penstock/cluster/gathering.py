@@ -1,0 +1,206 @@
+"""Operations on several shards: what no one topic routes, and what concerns two topics.
+
+A function here stands for the operation of its name, in the place of the one that a single shard does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.model.errors import StageNotFound
+from penstock.model.info import BrokerStatus, GroupInfo, RecoveryReport, TopicInfo
+from penstock.model.letters import LetterChoice, RedriveReport
+from penstock.model.message import Data
+from penstock.model.names import Priority
+from penstock.model.schedules import SCHEDULES, Schedule
+from penstock.model.units import Duration
+from penstock.shard.interrupts import uninterrupted
+from penstock.shard.operations import dead_letters
+from penstock.shard.operations import groups as groups_of
+from penstock.shard.operations import schedules as schedules_of
+from penstock.views import info
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
+    from penstock.shard.shard import Shard
+
+_Changed = TypeVar("_Changed")
+
+
+def status(shards: Shards) -> BrokerStatus:
+    """All of them as one broker, with the identity of the first."""
+    parts = [info.status(shard) for shard in shards]
+    extra = sum(_is_extra(shards, shard, SCHEDULES) for shard in shards)
+
+    def total(name: str) -> int:
+        return sum(getattr(part, name) for part in parts)
+
+    return dataclasses.replace(
+        parts[0],
+        directory=shards.path,
+        topics=total("topics") - extra,
+        partitions=total("partitions") - extra,
+        groups=total("groups"),
+        journal_bytes=total("journal_bytes"),
+        journal_files=total("journal_files"),
+        segments=total("segments"),
+        segment_bytes=total("segment_bytes"),
+        unwritten_bytes=total("unwritten_bytes"),
+        frozen=next((part.frozen for part in parts if part.frozen is not None), None),
+        recovery=recovery([part.recovery for part in parts]),
+    )
+
+
+def recovery(reports: Sequence[RecoveryReport]) -> RecoveryReport:
+    """What all of them found when they were opened, one after the other."""
+    names = [field.name for field in dataclasses.fields(RecoveryReport)]
+    return RecoveryReport(**{name: sum(getattr(report, name) for report in reports) for name in names})
+
+
+def topics(shards: Shards) -> list[TopicInfo]:
+    """Every topic, by name, with its partitions."""
+    found: list[TopicInfo] = []
+    for shard in shards:
+        with shard.lock:
+            known = shard.catalog.by_name.items()
+            found += [info.topic_info(topic) for name, topic in known if not _is_extra(shards, shard, name)]
+    return sorted(found, key=lambda topic: topic.name)
+
+
+def groups(shards: Shards, topic: str | None = None) -> list[GroupInfo]:
+    """Every group, or those of one topic."""
+    if topic is not None:
+        return groups_of.groups(shards.of(topic), topic)
+    found = [group for shard in shards for group in groups_of.groups(shard)]
+    return sorted(found, key=lambda group: (group.topic, group.name))
+
+
+def _is_extra(shards: Shards, shard: Shard, topic: str) -> bool:
+    """Whether a topic is there, and is not shown: each shard keeps its schedules, and there is one topic of them."""
+    return topic == SCHEDULES and topic in shard.catalog.by_name and shards.of(topic) is not shard
+
+
+# Schedules live with the topics that they publish to.
+
+
+@uninterrupted
+def schedule(
+    shards: Shards,
+    name: str,
+    cron: str,
+    topic: str,
+    value: Data,
+    *,
+    zone: str = "UTC",
+    key: Data | None = None,
+    headers: Mapping[str, str] | None = None,
+    priority: Priority = "normal",
+    expires_in: Duration | None = None,
+) -> Schedule:
+    """Make a schedule, or another one of the same name instead: the old one goes when the new one is durable."""
+    home = shards.of(topic)
+    with shards.schedules_lock:
+        made = schedules_of.schedule(
+            home,
+            name,
+            cron,
+            topic,
+            value,
+            zone=zone,
+            key=key,
+            headers=headers,
+            priority=priority,
+            expires_in=expires_in,
+        )
+        for shard in _with_schedule(shards, name):
+            if shard is not home:
+                schedules_of.remove_schedule(shard, name)
+    return made
+
+
+def schedules(shards: Shards) -> list[Schedule]:
+    """Every schedule, by name."""
+    return sorted(
+        (found for shard in shards for found in schedules_of.schedules(shard)), key=lambda schedule: schedule.name
+    )
+
+
+def pause_schedule(shards: Shards, name: str) -> Schedule:
+    """Stop a schedule from firing."""
+    return _change(shards, name, schedules_of.pause_schedule)
+
+
+def resume_schedule(shards: Shards, name: str) -> Schedule:
+    """Let a paused schedule fire again, from now on."""
+    return _change(shards, name, schedules_of.resume_schedule)
+
+
+def remove_schedule(shards: Shards, name: str) -> None:
+    """End a schedule."""
+    _change(shards, name, schedules_of.remove_schedule)
+
+
+@uninterrupted
+def _change(shards: Shards, name: str, change: Callable[[Shard, str], _Changed]) -> _Changed:
+    """Do it wherever there is a schedule of this name: two only if a move of it was cut short."""
+    with shards.schedules_lock:
+        changed = [change(shard, name) for shard in _with_schedule(shards, name) or [shards.first]]
+    return changed[0]
+
+
+def _with_schedule(shards: Shards, name: str) -> list[Shard]:
+    return [shard for shard in shards if any(known.name == name for known in schedules_of.schedules(shard))]
+
+
+# Dead letters that go to a topic of another shard.
+
+
+def redrive(
+    shards: Shards,
+    topic: str,
+    *,
+    filter: LetterChoice | None = None,
+    to: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> RedriveReport:
+    """Send dead letters back to where they died, or to another topic."""
+    home = shards.of(topic)
+    target = home if to is None else shards.of(to)
+    return dead_letters.redrive(
+        home, topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress, target=target
+    )
+
+
+# Stages: one of a name stands in every shard, so that each knows what was published.
+
+
+def seal_stage(shards: Shards, stage: str, staged: int = 0) -> int:
+    """Put what was staged on disk; how many messages, which must be as many as were staged."""
+    if len(shards) == 1:
+        return shards.only.stages.seal_stage(stage, staged)
+    sealed = sum(shard.stages.seal_stage(stage) for shard in shards)
+    if sealed < staged:
+        raise StageNotFound(f"the stage {stage!r} was sealed with {sealed} messages, without the rest")
+    return sealed
+
+
+def publish_staged(shards: Shards, stages: Sequence[str], producer: str, sequence: int) -> int:
+    """Publish what sealed stages hold, shard after shard: each does it once for each producer and sequence."""
+    return sum(shard.staging.publish_staged(stages, producer, sequence) for shard in shards)
+
+
+def staged_sequence(shards: Shards, producer: str) -> int | None:
+    """The sequence that all shards know of a producer: what one of them does not know has to be done again."""
+    known = [shard.staging.staged_sequence(producer) for shard in shards]
+    found = [sequence for sequence in known if sequence is not None]
+    return min(found) if len(found) == len(known) else None
+
+
+def drop_staged(shards: Shards, stages: Sequence[str]) -> None:
+    """Forget stages that will not be published."""
+    for shard in shards:
+        shard.stages.drop_staged(stages)

@@ -1,0 +1,39 @@
+"""Run tests with divided directories: `pytest --shards 4 tests/client tests/server`.
+
+Every data directory that a test makes is divided, in its own process and by the servers that it starts. What is
+promised must hold then as it does with one shard. A test that looks into *the* shard of a broker is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from penstock.cluster import directory, shards
+from penstock.cluster.shards import Shards
+from penstock.embedded.broker import Broker
+from penstock.shard.shard import Shard
+from penstock.storage import Storage
+
+
+def divide_new_directories(count: int) -> None:
+    """Have them divided into so many, unless a test says something else."""
+    divide, only = directory.divide, Broker.shard.fget  # type: ignore[attr-defined]
+
+    def divide_if_new(storage: Storage, wanted: int | None) -> list[Storage]:
+        return divide(storage, count if wanted is None and directory.is_new(storage) else wanted)
+
+    def shard_or_skip(broker: Broker) -> object:
+        if len(broker.shards) > 1:
+            pytest.skip("it looks into the one shard of a broker")
+        return only(broker)
+
+    os.environ["PENSTOCK_SHARDS"] = str(count)
+    shards.divide = divide_if_new  # type: ignore[assignment,attr-defined]
+    Broker.shard = property(shard_or_skip)  # type: ignore[assignment,method-assign]
+
+
+def alone(shard: Shard) -> Shards:
+    """A shard that is open as the only one of its broker."""
+    return Shards(shard.storage, [shard])
