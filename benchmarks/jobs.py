@@ -34,7 +34,7 @@ def fill_batches(path: str, batches: int) -> tuple[Broker, Answer]:
 def fill_singles(path: str, messages: int, tasks: int) -> tuple[Broker, Answer]:
     """Publish message by message from many tasks, with settling off."""
     broker = penstock.open(path, **SETTLING_OFF)
-    return broker, {"seconds": singles_from_tasks(broker, "orders", range(messages), tasks)}
+    return broker, {"seconds": singles_from_tasks(broker, ["orders"], range(messages), tasks)}
 
 
 def reopen(path: str) -> tuple[Broker, Answer]:
@@ -47,13 +47,14 @@ def reopen(path: str) -> tuple[Broker, Answer]:
         "messages": count_of(broker),
         "topics": len(broker.topics()),
         "groups": broker.recovery.groups,
+        "resident": _taken(broker)["resident"],
         "resident_max": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 
-def topics(path: str, count: int, size: int) -> tuple[Broker, Answer]:
+def topics(path: str, count: int, size: int, shards: int = 1) -> tuple[Broker, Answer]:
     """Make topics, then publish a batch to each; what they take of memory and descriptors."""
-    broker = penstock.open(path, **SETTLING_OFF)
+    broker = penstock.open(path, shards=shards, **SETTLING_OFF)
     for number in range(100):
         broker.create_topic(f"warm-{number}")
         broker.publish_many(f"warm-{number}", batch(number, size))
@@ -85,7 +86,8 @@ def _taken(broker: Broker) -> Answer:
     """Resident bytes, and open descriptors beside those of the journal's files."""
     gc.collect()
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"resident": resident, "descriptors": len(os.listdir("/proc/self/fd")) - len(broker.shard.journal.files)}
+    of_journals = sum(len(shard.journal.files) for shard in broker.shards)
+    return {"resident": resident, "descriptors": len(os.listdir("/proc/self/fd")) - of_journals}
 
 
 _JOBS: dict[str, Callable[..., tuple[Broker, Answer]]] = {

@@ -44,11 +44,11 @@ def pipelined(broker: Broker, topics: list[str], numbers: range, size: int = BAT
     return _with_tasks(broker, publish, numbers, window)
 
 
-def singles_from_tasks(broker: Broker, topic: str, numbers: range, tasks: int) -> float:
-    """Publish single messages from many tasks, each waiting for its own; the seconds of all."""
+def singles_from_tasks(broker: Broker, topics: list[str], numbers: range, tasks: int) -> float:
+    """Publish single messages from many tasks, to one topic after the other; the seconds of all."""
 
     async def publish(face: AsyncBroker, number: int) -> None:
-        await face.publish(topic, value_at(number))
+        await face.publish(topics[number % len(topics)], value_at(number))
 
     return _with_tasks(broker, publish, numbers, tasks)
 

@@ -71,7 +71,7 @@ def _batches(bench: Bench, count: int) -> _Pair:
 
 def _singles(bench: Bench, count: int) -> _Pair:
     with penstock.open(bench.place(), **SETTLING_OFF) as broker:
-        published = singles_from_tasks(broker, "orders", range(count), TASKS)
+        published = singles_from_tasks(broker, ["orders"], range(count), TASKS)
         seconds = drain_by_tasks(broker, "orders", "g", count, TASKS)
     return count / seconds, count / published
 

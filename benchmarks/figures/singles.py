@@ -38,20 +38,20 @@ def run(bench: Bench) -> list[Row]:
     ]
 
 
-def _many(bench: Bench, count: int, publish: Callable[[Broker, str, range, int], float]) -> _Pair:
+def _many(bench: Bench, count: int, publish: Callable[[Broker, list[str], range, int], float]) -> _Pair:
     path = bench.place()
     with penstock.open(path / "data", **SETTLING_OFF) as broker:
         broker.create_topic("orders")
-        seconds = publish(broker, "orders", range(count), PUBLISHERS)
+        seconds = publish(broker, ["orders"], range(count), PUBLISHERS)
         bare = bare_beside(broker, path / "bare")
         check_values(broker, "orders", [value_at(number) for number in range(count)])
     return count / seconds, count / sum(bare)
 
 
-def _from_threads(broker: Broker, topic: str, numbers: range, threads: int) -> float:
+def _from_threads(broker: Broker, topics: list[str], numbers: range, threads: int) -> float:
     def publish(first: int) -> None:
         for number in numbers[first::threads]:
-            broker.publish(topic, value_at(number))
+            broker.publish(topics[0], value_at(number))
 
     with ThreadPoolExecutor(threads) as pool:
         start = perf_counter()
