@@ -28,7 +28,7 @@ ALLOWED = {
     ("model/clock.py", "time.monotonic"): "the machine's own clock",
     ("model/clock.py", "time.sleep"): "the machine's own clock",
     ("model/clock.py", "os.urandom"): "the machine's own randomness",
-    ("shard/upkeep/background.py", "_flush_wanted.wait"): "a thread, which a shard in a simulation does not have",
+    ("shard/upkeep/flushing.py", "_wanted.wait"): "a thread, which a shard in a simulation does not have",
     ("shard/upkeep/background.py", "_settle_wanted.wait"): "a thread, as above",
     ("shard/upkeep/background.py", "_alarm.wait"): "a thread, as above",
     (

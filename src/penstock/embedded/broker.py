@@ -32,6 +32,7 @@ from penstock.shard.reading.layouts import topic_layout
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.background import Background
+from penstock.shard.upkeep.flushing import Flusher
 from penstock.shard.upkeep.retention import retain, trim
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage import FileStorage, Storage
@@ -60,6 +61,7 @@ class Broker(Administration):
         shards: int | None = None,
     ) -> None:
         self.shards = open_shards(storage, config, clock, shards)
+        self._flusher = Flusher(list(self.shards))
         self._backgrounds = [Background(shard, segment_process) for shard in self.shards]
 
     @property
@@ -305,6 +307,7 @@ class Broker(Administration):
         """Finish what is under way and let the directory go; closing twice is harmless."""
         with Uninterrupted():
             if self.shards.refuse_work():
+                self._flusher.stop()
                 for background in self._backgrounds:
                     background.stop()
                 self.shards.close()

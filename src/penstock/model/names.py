@@ -33,7 +33,7 @@ def check_topic_names(topics: object) -> list[str]:
     """The names of one topic or of several different ones, checked."""
     names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
     if not names or len({check_topic_name(name) for name in names}) < len(names):
-        raise InvalidArgument(f"{topics!r} is not a topic or a list of different topics")
+        raise InvalidArgument(f"{shown(topics)} is not a topic or a list of different topics")
     return names
 
 

@@ -1,4 +1,4 @@
-"""The threads of a broker: one commits, one keeps time, one settles and keeps house."""
+"""The threads of a shard beside the one that commits: one keeps time, one settles and keeps house."""
 
 from __future__ import annotations
 
@@ -29,14 +29,11 @@ class Background:
         self._segment_process = segment_process
         self.settler = Settler(shard, segment_process)
         self._stopping = False
-        self._flush_wanted = threading.Event()
         self._settle_wanted = threading.Event()
         self._alarm = threading.Event()
-        shard.journal.wake_flusher = self._flush_wanted.set
         shard.journal.on_sealed = self._settle_wanted.set
         shard.dispatcher.wake_timer = self._alarm.set
         self._threads = [
-            threading.Thread(target=self._commit, name="penstock-commit", daemon=True),
             threading.Thread(target=self._keep_house, name="penstock-settle", daemon=True),
             threading.Thread(target=self._keep_time, name="penstock-time", daemon=True),
         ]
@@ -46,23 +43,12 @@ class Background:
     def stop(self) -> None:
         """Stop the threads after they have finished what they are doing."""
         self._stopping = True
-        self._flush_wanted.set()
         self._settle_wanted.set()
         self._alarm.set()
         for thread in self._threads:
             thread.join()
         if self._segment_process is not None:
             self._segment_process.close()
-
-    def _commit(self) -> None:
-        config, journal = self._shard.config, self._shard.journal
-        interval_s = config.sync_interval if config.sync == "interval" else None
-        while not self._stopping:
-            self._flush_wanted.wait(interval_s)
-            self._flush_wanted.clear()
-            journal.flush()
-            if interval_s is not None:
-                journal.sync()
 
     def _keep_time(self) -> None:
         """Expire leases and make delayed messages ready when they are due."""
