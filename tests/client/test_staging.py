@@ -197,10 +197,10 @@ def test_a_refused_batch_can_be_staged_again_and_half_a_batch_gives_the_stage_up
         stages, real = server.broker.shard.stages, server.broker.shard.stages.stage_intake
         refused = iter([True, False, False, True])
 
-        def stage_intake(*arguments: Any) -> int:
+        def stage_intake(*arguments: Any, **named: Any) -> int:
             if next(refused, False):
                 raise penstock.DiskFull("no room")
-            return real(*arguments)
+            return real(*arguments, **named)
 
         stages.stage_intake = stage_intake  # type: ignore[assignment]
         with pytest.raises(penstock.DiskFull):
