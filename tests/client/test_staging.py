@@ -224,8 +224,9 @@ def test_writers_of_one_stage_are_told_apart(server: Running) -> None:
             return decode_staged(raw.ask(Command.STAGE, encode_stage("raw", writer, number, batch))).messages
 
         assert [stage(number) for number in (0, 0, 1, 0, 1, 2)] == [2] * 6
-        with pytest.raises(penstock.StageNotFound):
-            stage(4)
+        if len(server.broker.shards) == 1:  # else another shard may have the one between: sealing all of them tells
+            with pytest.raises(penstock.StageNotFound):
+                stage(4)
         for number, writer in ((-1, "w"), (0, ""), (0, "x" * 65)):
             with pytest.raises(penstock.InvalidArgument):
                 stage(number, writer)

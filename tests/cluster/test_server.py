@@ -150,3 +150,20 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     with HttpRunning(tmp_path / "data") as server, penstock.connect(server.address) as client:  # nobody says it again
         assert len(server.broker.shards) == SHARDS
         assert {(group.topic, group.acked) for group in client.groups()} == {(name, 1) for name in TOPICS}
+
+
+def test_a_stage_of_all_shards_is_published_once_and_a_lost_part_of_it_is_told(server: HttpRunning) -> None:
+    with penstock.connect(server.address) as client:
+        for number in range(3):
+            for name in APART:
+                assert client.stage_many("whole", name, [f"{number}"]) == 1
+        assert client.seal_stage("whole") == 3 * SHARDS
+        assert client.publish_staged(["whole"], producer="job", sequence=1) == 3 * SHARDS
+        assert client.publish_staged(["whole"], producer="job", sequence=1) == 3 * SHARDS
+        assert [len(list(client.read(name))) for name in APART] == [3] * SHARDS
+        for name in APART:
+            client.stage_many("torn", name, ["x"])
+        server.broker.shards.of(APART[1]).stages.drop_staged(["torn"])
+        client.stage_many("torn", APART[1], ["y"])  # this shard cannot know what it had
+        with pytest.raises(penstock.StageNotFound, match="without the rest"):
+            client.seal_stage("torn")
