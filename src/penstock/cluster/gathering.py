@@ -101,19 +101,17 @@ def schedule(
 ) -> Schedule:
     """Make a schedule, or another one of the same name instead: the old one goes when the new one is durable."""
     home = shards.of(topic)
-    with shards.schedules_lock:
-        made = schedules_of.schedule(
-            home,
-            name,
-            cron,
-            topic,
-            value,
-            zone=zone,
-            key=key,
-            headers=headers,
-            priority=priority,
-            expires_in=expires_in,
+
+    def make() -> Schedule:
+        given = (home, name, cron, topic, value)
+        return schedules_of.schedule(
+            *given, zone=zone, key=key, headers=headers, priority=priority, expires_in=expires_in
         )
+
+    if len(shards) == 1:
+        return make()
+    with shards.schedules_lock:
+        made = make()
         for shard in _with_schedule(shards, name):
             if shard is not home:
                 schedules_of.remove_schedule(shard, name)
@@ -145,13 +143,20 @@ def remove_schedule(shards: Shards, name: str) -> None:
 @uninterrupted
 def _change(shards: Shards, name: str, change: Callable[[Shard, str], _Changed]) -> _Changed:
     """Do it wherever there is a schedule of this name: two only if a move of it was cut short."""
+    if len(shards) == 1:
+        return change(shards.only, name)
     with shards.schedules_lock:
         changed = [change(shard, name) for shard in _with_schedule(shards, name) or [shards.first]]
     return changed[0]
 
 
 def _with_schedule(shards: Shards, name: str) -> list[Shard]:
-    return [shard for shard in shards if any(known.name == name for known in schedules_of.schedules(shard))]
+    found: list[Shard] = []
+    for shard in shards:
+        with shard.lock:
+            if shard.schedules.has(name):
+                found.append(shard)
+    return found
 
 
 # Dead letters that go to a topic of another shard.

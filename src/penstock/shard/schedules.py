@@ -74,6 +74,11 @@ class Schedules:
         names = sorted({*self._table.known, *self._coming})
         return [known[0] for name in names if (known := self._known(name)) is not None]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a schedule of this name."""
+        assert self._core.lock.held
+        return isinstance(name, str) and self._known(name) is not None
+
     def put(self, name: str, cron: str, zone: str, topic: str, message: Message) -> tuple[Schedule, Commit]:
         """Make a schedule, or another one of the same name instead."""
         check_group_name(name, "schedule")
