@@ -202,7 +202,7 @@ def test_a_refused_batch_can_be_staged_again_and_half_a_batch_gives_the_stage_up
                 raise penstock.DiskFull("no room")
             return real(*arguments, **named)
 
-        stages.stage_intake = stage_intake  # type: ignore[assignment]
+        stages.stage_intake = stage_intake  # type: ignore[method-assign]
         with pytest.raises(penstock.DiskFull):
             client.stage_many("a", "t", ["1"])
         assert client.stage_many("a", "t", ["2"]) == 1
