@@ -25,7 +25,7 @@ def divide_new_directories(count: int) -> None:
         return divide(storage, count if wanted is None and directory.is_new(storage) else wanted)
 
     def shard_or_skip(broker: Broker) -> object:
-        if len(broker.shards) > 1:
+        if broker.shards.count > 1:
             pytest.skip("it looks into the one shard of a broker")
         return only(broker)
 
@@ -36,4 +36,6 @@ def divide_new_directories(count: int) -> None:
 
 def alone(shard: Shard) -> Shards:
     """A shard that is open as the only one of its broker."""
-    return Shards(shard.storage, [shard])
+    shards = Shards(shard.storage, [shard.storage], shard.config, shard.clock)
+    shards.put(0, shard)
+    return shards

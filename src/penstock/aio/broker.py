@@ -156,7 +156,7 @@ class AsyncBroker(AsyncAdministration):
         except asyncio.CancelledError:
             (await making).close()  # it cannot be stopped half-way
             raise
-        return AsyncConsumer(consuming, self._outcomes, self._shards.first.clock, acks_itself)
+        return AsyncConsumer(consuming, self._outcomes, self._shards.clock, acks_itself)
 
     def read(
         self,

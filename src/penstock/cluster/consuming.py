@@ -32,7 +32,7 @@ def consume(
     shards: Shards, message_class: type[Message], topics: str | Sequence[str], group: str, **options: Any
 ) -> AnyConsuming[Message]:
     """A new consumer, of one shard or of several; the options are those of `Consuming`."""
-    if len(shards) == 1:
+    if shards.count == 1:
         return Consuming(shards.only, message_class, topics, group, **options)
     by_shard: dict[Shard, list[str]] = {}
     for topic in check_topic_names(topics):

@@ -44,6 +44,14 @@ def divide(storage: Storage, shards: int | None) -> list[Storage]:
     return [storage.part(part_name(number)) for number in range(count)]
 
 
+def parts_of(storage: Storage) -> list[Storage]:
+    """The storage of each shard of a directory that is divided and locked already, by whoever keeps it for several."""
+    count = shards_of(storage)
+    if count is None:
+        raise InvalidArgument("this directory is one shard: one process has it")
+    return [storage.part(part_name(number)) for number in range(count)]
+
+
 def part_name(number: int) -> str:
     """The directory of a shard."""
     return f"shards/{number}"

@@ -108,7 +108,7 @@ def schedule(
             *given, zone=zone, key=key, headers=headers, priority=priority, expires_in=expires_in
         )
 
-    if len(shards) == 1:
+    if shards.count == 1:
         return make()
     with shards.schedules_lock:
         made = make()
@@ -143,7 +143,7 @@ def remove_schedule(shards: Shards, name: str) -> None:
 @uninterrupted
 def _change(shards: Shards, name: str, change: Callable[[Shard, str], _Changed]) -> _Changed:
     """Do it wherever there is a schedule of this name: two only if a move of it was cut short."""
-    if len(shards) == 1:
+    if shards.count == 1:
         return change(shards.only, name)
     with shards.schedules_lock:
         changed = [change(shard, name) for shard in _with_schedule(shards, name) or [shards.first]]
@@ -185,7 +185,7 @@ def redrive(
 
 def seal_stage(shards: Shards, stage: str, staged: int = 0) -> int:
     """Put what was staged on disk; how many messages, which must be as many as were staged."""
-    if len(shards) == 1:
+    if shards.count == 1:
         return shards.only.stages.seal_stage(stage, staged)
     sealed = sum(shard.stages.seal_stage(stage) for shard in shards)
     if sealed < staged:

@@ -1,14 +1,15 @@
-"""The shards of a data directory, and the way to the one that a topic lives in."""
+"""The shards of a data directory that are open in this process, and the way to the one that a topic lives in."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
-from penstock.cluster.directory import divide
-from penstock.model.clock import Clock
+from penstock.cluster.directory import divide, parts_of
+from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed, InvalidArgument
+from penstock.model.errors import BrokerClosed, InvalidArgument, NotOwner
 from penstock.model.message import MessageId
 from penstock.model.names import check_topic_name
 from penstock.model.placement import shard_of
@@ -16,22 +17,41 @@ from penstock.shard.forks import disown_in_forks
 from penstock.shard.shard import Shard
 from penstock.storage import Storage
 
+Elsewhere = Callable[[int], NotOwner]
+"""What whoever asks for a shard hears, by its number, when it is not open here."""
+
 
 class Shards:
-    """All shards of a directory, open in this process."""
+    """Some or all shards of a directory. Which are held changes when shards move between processes."""
 
-    def __init__(self, storage: Storage, opened: Sequence[Shard]) -> None:
-        self._root = storage
-        self._opened = opened
-        self._only = opened[0] if len(opened) == 1 else None
+    def __init__(
+        self, storage: Storage, places: Sequence[Storage], config: BrokerConfig, clock: Clock | None = None
+    ) -> None:
+        self._root, self._places = storage, places
+        self.config = config
+        """The options that all of them were opened with."""
+        self.clock = to_shard_clock(clock)
+        self.count = len(places)
+        """How many the directory has, here or elsewhere."""
+        self._held: dict[int, Shard] = {}  # never changed, but replaced: others may be looking at it
+        self._changing = threading.Lock()
+        self._only: Shard | None = None
+        self._closed = False
+        self.elsewhere: Elsewhere = _not_here
         self.schedules_lock = threading.Lock()
         """Held while a schedule changes shards."""
 
     def __iter__(self) -> Iterator[Shard]:
-        return iter(self._opened)
+        return iter(self._held.values())
 
     def __len__(self) -> int:
-        return len(self._opened)
+        """How many are open here."""
+        return len(self._held)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which are open here."""
+        return list(self._held)
 
     @property
     def path(self) -> str | None:
@@ -39,20 +59,33 @@ class Shards:
         return self._root.path
 
     @property
+    def storage(self) -> Storage:
+        """The whole directory."""
+        return self._root
+
+    @property
     def first(self) -> Shard:
-        """The one that speaks for all where all are alike: its options, its clock, its identity."""
-        return self._opened[0]
+        """The one that speaks for all where all are alike; there may be none where shards can move."""
+        return next(iter(self._held.values()))
 
     @property
     def only(self) -> Shard:
         """The shard, where there is but one."""
         if self._only is None:
-            raise InvalidArgument(f"this broker has {len(self)} shards: ask for that of a topic")
+            raise InvalidArgument(f"this broker has {self.count} shards: ask for that of a topic")
         return self._only
 
     def of(self, topic: str) -> Shard:
-        """The shard that a topic lives in."""
-        return self._only or self._opened[shard_of(check_topic_name(topic), len(self._opened))]
+        """The shard that a topic lives in; raises NotOwner if another process has it."""
+        return self._only or self[shard_of(check_topic_name(topic), self.count)]
+
+    def __getitem__(self, number: int) -> Shard:
+        """A shard by its number; raises NotOwner if another process has it."""
+        shard = self._held.get(number)
+        if shard is None:
+            self.check_open()
+            raise self.elsewhere(number)
+        return shard
 
     def of_message(self, identity: MessageId | str) -> Shard:
         """The shard that a message is in."""
@@ -60,22 +93,50 @@ class Shards:
             return self._only
         return self.of((identity if isinstance(identity, MessageId) else MessageId.parse(str(identity))).topic)
 
+    # Opening and closing.
+
+    def open(self, number: int) -> Shard:
+        """Open a shard here; from now on it is found."""
+        shard = Shard(self._places[number], self.config, self.clock)
+        self.put(number, shard)
+        return shard
+
+    def put(self, number: int, shard: Shard) -> None:
+        """Have a shard found that is open already."""
+        with self._changing:
+            held = {**self._held, number: shard}
+            self._held = {known: held[known] for known in sorted(held)}
+            self._only = shard if self.count == 1 else None
+
+    def let_go(self, number: int) -> Shard:
+        """Let a shard be found no more: from now on, whoever asks hears that it is elsewhere. It is still open."""
+        shard = self[number]
+        with self._changing:
+            self._held = {known: held for known, held in self._held.items() if known != number}
+            self._only = None
+        with shard.lock:
+            shard.core.closing = partial(self.elsewhere, number)
+        return shard
+
     def check_open(self) -> None:
         """Raise if they are closed."""
-        if self.first.closed:
+        if self._closed or any(shard.closed for shard in self):
             raise BrokerClosed("the broker is closed")
 
     def refuse_work(self) -> bool:
         """The first half of closing: nothing new is taken; whether it was open until now."""
-        were_open = [shard.refuse_work() for shard in self._opened]
-        return any(were_open)
+        was_open, self._closed = not self._closed, True
+        for shard in self:
+            shard.refuse_work()
+        return was_open
 
     def close(self) -> None:
         """Close all of them, also where one fails, and let the directory go."""
+        self._closed = True
         try:
-            _close_all(self._opened)
+            _close_all(list(self))
         finally:
-            if self._only is None:
+            if self.count > 1:
                 self._root.close()
 
     def disown(self) -> None:
@@ -83,21 +144,33 @@ class Shards:
         self._root.close()
 
 
-def open_shards(storage: Storage, config: BrokerConfig, clock: Clock | None = None, count: int | None = None) -> Shards:
-    """Open every shard of a storage; a new one is divided into so many (None: one)."""
-    places = divide(storage, count)
-    opened: list[Shard] = []
+def open_shards(
+    storage: Storage,
+    config: BrokerConfig,
+    clock: Clock | None = None,
+    count: int | None = None,
+    held: Collection[int] | None = None,
+) -> Shards:
+    """Open every shard of a storage; a new one is divided into so many (None: one).
+
+    Of a directory that somebody else keeps for several processes, just those that are to be `held` here are opened.
+    """
+    places = divide(storage, count) if held is None else parts_of(storage)
+    shards = Shards(storage, places, config, clock)
     try:
-        for place in places:
-            opened.append(Shard(place, config, clock))  # noqa: PERF401 - those that are open are closed if one fails
+        for number in range(len(places)) if held is None else held:
+            shards.open(number)
     except BaseException:
-        _close_all(opened)
+        _close_all(list(shards))
         storage.close()
         raise
-    shards = Shards(storage, opened)
-    if len(opened) > 1:
+    if len(places) > 1:
         disown_in_forks(shards)
     return shards
+
+
+def _not_here(number: int) -> NotOwner:
+    return NotOwner(f"shard {number} is not open in this process: nothing was done", number)
 
 
 def _close_all(opened: Sequence[Shard]) -> None:

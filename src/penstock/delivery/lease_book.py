@@ -44,6 +44,8 @@ class LeaseBook:
 
     def __init__(self, last_id: int = 0) -> None:
         self._last_id = last_id
+        self.is_open = True
+        """Whether messages are leased: not any more by a shard that is about to move."""
         self._groups = 0
         self._young: dict[int, EndedLease] = {}
         self._old: dict[int, EndedLease] = {}

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -59,10 +59,36 @@ class Broker(Administration):
         clock: Clock | None = None,
         segment_process: SegmentProcess | None = None,
         shards: int | None = None,
+        held: Collection[int] | None = None,
     ) -> None:
-        self.shards = open_shards(storage, config, clock, shards)
-        self._flusher = Flusher(list(self.shards))
-        self._backgrounds = [Background(shard, segment_process) for shard in self.shards]
+        """`held`: the shards that are open here, of a directory that is kept for several processes; None: all."""
+        self.shards = open_shards(storage, config, clock, shards, held)
+        self._segment_process = segment_process
+        self._flusher = Flusher(config)
+        self._backgrounds: list[Background] = []  # never changed, but replaced
+        for shard in self.shards:
+            self._look_after(shard)
+
+    def _look_after(self, shard: Shard) -> None:
+        self._flusher.add(shard)
+        self._backgrounds = [*self._backgrounds, Background(shard, self._segment_process)]
+
+    def take_shard(self, number: int) -> Shard:
+        """Open a shard that is for this process from now on."""
+        shard = self.shards.open(number)
+        self._look_after(shard)
+        return shard
+
+    def release_shard(self, number: int) -> None:
+        """Let a shard go to another process: whoever asks for it hears that it is elsewhere, and it is closed."""
+        shard = self.shards.let_go(number)
+        shard.refuse_work()
+        self._flusher.remove(shard)
+        for background in self._backgrounds:
+            if background.shard is shard:
+                background.stop()
+        self._backgrounds = [background for background in self._backgrounds if background.shard is not shard]
+        shard.close()
 
     @property
     def shard(self) -> Shard:
@@ -310,6 +336,8 @@ class Broker(Administration):
                 self._flusher.stop()
                 for background in self._backgrounds:
                     background.stop()
+                if self._segment_process is not None:
+                    self._segment_process.close()
                 self.shards.close()
 
     def __enter__(self) -> Self:

@@ -80,7 +80,7 @@ class Consumer:
         session_timeout: Duration = 30.0,
         name: str | None = None,
     ) -> None:
-        self._clock = shards.first.clock
+        self._clock = shards.clock
         self._autoack = yes_or_no(autoack)
         self._consuming = consume(
             shards,

@@ -94,6 +94,20 @@ class BrokerClosed(PenstockError):
     """The broker was closed; open the directory again to go on."""
 
 
+class NotOwner(BrokerClosed):
+    """The shard of a topic is open in another process: nothing was done here; ask its owner.
+
+    `epoch` and `address` are what is known of the owner; the address is empty while the shard is on its way.
+    """
+
+    def __init__(self, message: str, shard: int, epoch: int = 0, address: str = "") -> None:
+        super().__init__(message, shard, epoch, address)
+        self.shard, self.epoch, self.address = shard, epoch, address
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class CorruptData(PenstockError):
     """Stored bytes do not match their checksum: nothing of them is served, nothing is thrown away."""
 

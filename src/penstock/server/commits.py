@@ -12,7 +12,7 @@ from penstock.cluster.shards import Shards
 from penstock.journal import Commit
 from penstock.journal.commit import Committer
 from penstock.model.errors import PenstockError
-from penstock.shard.metering.histograms import Histogram
+from penstock.shard.metering.histograms import QUICK_S, Histogram
 
 _SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64
@@ -46,8 +46,9 @@ class Commits:
         self._loop = loop
         self.send_ready: Callable[[], bool] = lambda: False
         """Sends what is ready to go out, before the disk is waited for and after; whether there was anything."""
-        self._syncs_s: dict[Committer, Histogram] = {shard.committer: shard.meters.fsync_s for shard in shards}
-        self._only = shards.first.committer if len(shards) == 1 else None
+        self._shards = shards
+        self._syncs_s: dict[Committer, Histogram] = {}  # of those that are known already
+        self._only = shards.only.committer if shards.count == 1 else None
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._came = 0  # since the last look
@@ -122,7 +123,7 @@ class Commits:
             return
         self._scheduled = False
         journal = self._only or self._hurry_all_but_one()
-        syncs_s = self._syncs_s[journal]
+        syncs_s = self._syncs_s.get(journal) or self._times_of(journal)
         before_s = syncs_s.sum
         journal.flush()
         self._average_s += _WEIGHT * (syncs_s.sum - before_s - self._average_s)
@@ -134,6 +135,11 @@ class Commits:
             else:  # a thread is about to tell its outcome
                 commit.on_done(partial(self._done_soon, commit))
         self.send_ready()  # somebody waits for it
+
+    def _times_of(self, journal: Committer) -> Histogram:
+        """How long the syncs of a journal took; those of shards that are here no more are forgotten."""
+        self._syncs_s = {shard.committer: shard.meters.fsync_s for shard in self._shards}
+        return self._syncs_s.get(journal) or Histogram(QUICK_S)
 
     def _hurry_all_but_one(self) -> Committer:
         """Of the journals that are waited for, one to be flushed here; threads do the others meanwhile."""

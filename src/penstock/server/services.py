@@ -33,7 +33,7 @@ class Services:
     def __init__(self, broker: Broker, config: ServerConfig) -> None:
         self.broker = broker
         self.shards = broker.shards
-        self.clock = broker.shards.first.clock
+        self.clock = broker.shards.clock
         self.config = config
         self.max_connections = connections_max(config)
         self.loop = asyncio.get_running_loop()

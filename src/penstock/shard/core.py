@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from penstock.journal import Commit, Journal
 from penstock.log.folding import Folding
@@ -43,11 +44,13 @@ class Core:
         meters.listen_to(self.folding)
         self.guard = DiskGuard(storage, config, self.journal, meters.space)
         self.closed = False
+        self.closing: Callable[[], BrokerClosed] = partial(BrokerClosed, "the broker is closed")
+        """What those hear who come when it is closed."""
 
     def check_not_closed(self) -> None:
         """Raise if the shard is closed."""
         if self.closed:
-            raise BrokerClosed("the broker is closed")
+            raise self.closing()
 
     def check_open(self) -> None:
         """Raise if the shard is closed, or nothing can be written any more."""
@@ -58,7 +61,7 @@ class Core:
         """Raise if messages of this size cannot be taken now; nothing has been done yet."""
         assert self.lock.held
         if self.closed:
-            raise BrokerClosed("the broker is closed")
+            raise self.closing()
         self.journal.check_writable(size_bytes)
         self.guard.check(size_bytes, now_us)
 

@@ -115,6 +115,12 @@ class Shard:
         """Keep topics that are made from now on by these options, where they have none of their own."""
         self.config = self.core.config = replace(self.config, topic_defaults=defaults)
 
+    def drain(self) -> int:
+        """Lease no more messages, for it is about to move; how many are leased still."""
+        with self.lock:
+            self.dispatcher.drain()
+            return self.dispatcher.leased
+
     def refuse_work(self) -> bool:
         """The first half of closing: nothing new is taken; whether it was open until now."""
         with self.lock:

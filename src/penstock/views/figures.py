@@ -116,9 +116,9 @@ def for_each_topic(shard: Shard, look: Callable[[Topic], object]) -> None:
 
 def take_figures(shards: ShardSet) -> Figures:
     """The numbers of now; publishers wait for those of some topics at most."""
-    whole, *others = map(_figures_of, shards)
-    for each in others:
-        whole.add(each)
+    whole = Figures()
+    for shard in shards:
+        whole.add(_figures_of(shard))
     return whole
 
 

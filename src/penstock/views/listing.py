@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from penstock.delivery.offsets import Offsets
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, GroupNotFound
+from penstock.model.errors import GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
@@ -148,7 +148,7 @@ def show_listed(shard: Shard, topic_name: str, group: str) -> ListedGroup:
 def show_topic(shard: Shard, name: str) -> ShownTopic:
     """Everything about a topic."""
     with shard.lock:
-        _check_open(shard)
+        shard.check_not_closed()
         topic = shard.topic(name)
         listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
         lanes = list(_lanes(shard.dispatcher.in_use.of(topic)))
@@ -164,17 +164,12 @@ def _matching(search: str) -> Callable[[str], bool]:
     return lambda name: wanted in name.lower()
 
 
-def _check_open(shard: Shard) -> None:
-    if shard.closed:
-        raise BrokerClosed("the broker is closed")
-
-
 def _topic_names(shards: ShardSet) -> list[str]:
     """Every name once: each shard has a topic of its own for its schedules."""
     found: dict[str, None] = {}
     for shard in shards:
         with shard.lock:
-            _check_open(shard)
+            shard.check_not_closed()
             found |= dict.fromkeys(shard.catalog.by_name)
     return list(found)
 
@@ -216,12 +211,12 @@ def _group_names(shards: ShardSet, sees: Sees, topic: str | None) -> list[tuple[
     if topic is not None:
         shard = shards.of(topic)
         with shard.lock:
-            _check_open(shard)
+            shard.check_not_closed()
             return [(topic, name) for name in _groups_in(shard.topic(topic))]
     found: list[tuple[str, str]] = []
     for shard in shards:
         with shard.lock:
-            _check_open(shard)
+            shard.check_not_closed()
             names = [name for name in shard.catalog.by_name if sees(name)]
         for start in range(0, len(names), _NAMES_AT_ONCE):
             with shard.lock:
@@ -247,7 +242,7 @@ def _groups_in_shard(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[Lis
     now_us = shard.clock.wall_us()
     for start in range(0, len(pairs), _TOPICS_AT_ONCE):
         with shard.lock:
-            _check_open(shard)
+            shard.check_not_closed()
             for topic_name, name in pairs[start : start + _TOPICS_AT_ONCE]:
                 topic = shard.catalog.by_name.get(topic_name)
                 if topic is not None and _has(topic, name):

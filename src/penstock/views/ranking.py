@@ -39,7 +39,7 @@ class Ranking:
 
     def __init__(self, shards: ShardSet) -> None:
         self._shards = shards
-        self._clock = shards.first.clock
+        self._clock = shards.clock
         self._looking = threading.Lock()
         self._topics: dict[str, RankedTopic] = {}
         self._fresh_until_s = float("-inf")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from penstock.model.clock import ShardClock
     from penstock.shard.shard import Shard
 
 
@@ -13,6 +14,8 @@ class ShardSet(Protocol):
     """Some shards, and the way to the one that a topic lives in."""
 
     def __iter__(self) -> Iterator[Shard]: ...
+
+    clock: ShardClock
 
     @property
     def first(self) -> Shard:

@@ -108,7 +108,7 @@ def search_traces(
 
     Partitions are merged by time; within a partition, messages are in the order of their offsets.
     """
-    now_s = shards.first.clock.monotonic_s
+    now_s = shards.clock.monotonic_s
     deadline_s = now_s() + _SEARCH_S
     heads: list[_Head] = []
     for shard in shards if query.topic is None else [shards.of(query.topic)]:

@@ -97,7 +97,7 @@ def begin_one(
 def _read_one(
     services: Services, body: bytes, query: bytes, headers: Headers, now_us: int, read: ReadMessage
 ) -> tuple[int | None, Single]:
-    config = services.shards.first.config
+    config = services.shards.config
     message = read(config, body, query, headers)
     return message.partition, check_message(message, config, now_us)
 

@@ -69,7 +69,7 @@ class LiveFigures:
 
     def __init__(self, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self._metrics = metrics
-        self._shards, self._clock = metrics.shards, metrics.shards.first.clock
+        self._shards, self._clock = metrics.shards, metrics.shards.clock
         self._loop = loop
         self._points: deque[LivePoint] = deque(maxlen=_POINTS)
         self._timer: asyncio.TimerHandle | None = None

@@ -54,7 +54,7 @@ class Metrics(Collector):
         self.scrape_s = 0.0
         self._rendering = threading.Lock()
         for shard in shards:
-            shard.name_topics(-(-config.metrics_topics_max // len(shards)))
+            shard.name_topics(-(-config.metrics_topics_max // shards.count))
 
     def start(self) -> None:
         """Begin to measure what nobody reports: how late the event loop is."""

@@ -47,11 +47,11 @@ class NativeSession:
         self._listener = listener
         self._connection = connection
         self._shards = listener.broker.shards
-        self._limits = self._shards.first.config
+        self._limits = self._shards.config
         self._commits = listener.commits
         self._singles = listener.singles
         self._value_bytes_max = self._limits.max_value_bytes
-        self._clock = self._shards.first.clock
+        self._clock = self._shards.clock
         self._may_publish: set[str] = set()  # topics for which that was found out
         self._name: str | None = None  # what the client calls itself, or its token
         self._last_producer: tuple[str | None, str | None] = (None, None)  # and the name that it has
@@ -191,7 +191,7 @@ class NativeSession:
             stage = principal.own_name(request.stage)
             stages = self._shards.of(batch.topic).stages
             origin = (request.writer, request.number)
-            return stages.stage_intake(stage, batch.topic, intake, now_us, *origin, is_part=len(self._shards) > 1)
+            return stages.stage_intake(stage, batch.topic, intake, now_us, *origin, is_part=self._shards.count > 1)
 
         def then(count: int) -> None:
             self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))

@@ -33,7 +33,7 @@ class Singles:
     def __init__(self, listener: NativeListener) -> None:
         self._listener = listener
         self._shards = listener.broker.shards
-        self._clock = self._shards.first.clock
+        self._clock = self._shards.clock
         self._runs: list[_Run] = []
         self._count = 0  # of their messages
 
@@ -75,7 +75,7 @@ class Singles:
         """Publish what was gathered; whatever must come behind it calls this first."""
         runs, self._runs, self._count = self._runs, [], 0
         now_us = self._clock.wall_us()
-        if len(self._shards) == 1:
+        if self._shards.count == 1:
             self._publish_in(self._shards.only, runs, now_us)
             return
         by_shard: dict[Shard, list[_Run]] = {}

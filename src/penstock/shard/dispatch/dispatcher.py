@@ -17,7 +17,7 @@ from penstock.journal import Commit
 from penstock.log.partition_log import first_offset, missing_runs
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
-from penstock.model.errors import BrokerClosed, GroupInUse, GroupNotFound, InvalidArgument, PenstockError
+from penstock.model.errors import GroupInUse, GroupNotFound, InvalidArgument, PenstockError
 from penstock.model.events import Event, EventKind
 from penstock.model.group_settings import GroupSettings, encode_settings
 from penstock.model.schedules import check_open_topic
@@ -306,9 +306,7 @@ class Dispatcher:
 
     def check_open(self) -> None:
         """Raise if nothing can be delivered or finished."""
-        if self._core.closed:
-            raise BrokerClosed("the broker is closed")
-        self._core.journal.check_alive()
+        self._core.check_open()
 
     # Time.
 
@@ -384,6 +382,17 @@ class Dispatcher:
         assert self._core.lock.held
         self.dying.append((delivery, group, dying))
         self.wake_timer()
+
+    def drain(self) -> None:
+        """Lease no more messages; what is leased can be finished."""
+        self.lease_book.is_open = False
+
+    @property
+    def leased(self) -> int:
+        """How many messages are leased."""
+        assert self._core.lock.held
+        groups = (active.group for delivery in self.in_use.all() for active in delivery.active_groups.values())
+        return sum(group.leases.total for group in groups)
 
     def close(self) -> None:
         """Nobody waits any longer."""

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.model.bounds import shown
 from penstock.model.errors import (
-    BrokerClosed,
     DiskFull,
     InvalidArgument,
     Overloaded,
@@ -359,7 +358,7 @@ class Stages:
 
     def _check_open(self) -> None:
         if self._closed or self._core.closed:
-            raise BrokerClosed("the broker is closed")
+            raise self._core.closing()
 
     @contextlib.contextmanager
     def operation(self) -> Iterator[None]:

@@ -25,8 +25,7 @@ class Background:
     """Starts the threads, and stops them without losing anything."""
 
     def __init__(self, shard: Shard, segment_process: SegmentProcess | None = None) -> None:
-        self._shard = shard
-        self._segment_process = segment_process
+        self.shard = shard
         self.settler = Settler(shard, segment_process)
         self._stopping = False
         self._settle_wanted = threading.Event()
@@ -47,12 +46,10 @@ class Background:
         self._alarm.set()
         for thread in self._threads:
             thread.join()
-        if self._segment_process is not None:
-            self._segment_process.close()
 
     def _keep_time(self) -> None:
         """Expire leases and make delayed messages ready when they are due."""
-        shard = self._shard
+        shard = self.shard
         while True:
             wait_s = _LOOK_AGAIN_S
             try:
@@ -73,20 +70,20 @@ class Background:
                 time.sleep(_TICK_S)  # messages that fall due together are handled together, and others get the lock
 
     def _keep_house(self) -> None:
-        retained_s = self._shard.clock.monotonic_s()
-        if self._shard.untidy:
-            self._attempt("tidying", lambda: tidy(self._shard))
-        self._attempt("staging", self._shard.staging.keep_house)
+        retained_s = self.shard.clock.monotonic_s()
+        if self.shard.untidy:
+            self._attempt("tidying", lambda: tidy(self.shard))
+        self._attempt("staging", self.shard.staging.keep_house)
         while True:
             self._settle_wanted.wait(_HOUSEKEEPING_S)
             self._settle_wanted.clear()
             if self._stopping:
                 return
             self._attempt("settling", self.settler.settle)
-            if self._shard.clock.monotonic_s() - retained_s >= _RETENTION_S:
-                self._attempt("retention", lambda: retain(self._shard))
-                self._attempt("staging", self._shard.staging.keep_house)
-                retained_s = self._shard.clock.monotonic_s()
+            if self.shard.clock.monotonic_s() - retained_s >= _RETENTION_S:
+                self._attempt("retention", lambda: retain(self.shard))
+                self._attempt("staging", self.shard.staging.keep_house)
+                retained_s = self.shard.clock.monotonic_s()
 
     def _attempt(self, what: str, work: Callable[[], object]) -> None:
         """Do it; a failure is logged, and neither ends the thread nor prevents the rest."""
@@ -95,7 +92,7 @@ class Background:
         except BrokerClosed:
             pass
         except Exception as error:  # noqa: BLE001 - not even a bug may end the thread
-            self._shard.meters.upkeep_failures[what] += 1
+            self.shard.meters.upkeep_failures[what] += 1
             if isinstance(error, PenstockError | OSError):
                 _log.warning("%s will be tried again: %s", what, error)
             else:

@@ -7,28 +7,34 @@ turns at the interpreter and at the disk all the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from functools import partial
 
 from penstock.journal import Journal
 from penstock.log.records import NewRecord
+from penstock.model.config import BrokerConfig
 from penstock.shard.shard import Shard
 
 
 class Flusher:
     """Commits what is gathered in the journals that it is woken for."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        config = shards[0].config
-        self._journals = [shard.journal for shard in shards]
+    def __init__(self, config: BrokerConfig) -> None:
+        self._journals: list[Journal[NewRecord]] = []  # never changed, but replaced
         self._sync_interval_s = config.sync_interval if config.sync == "interval" else None
         self._wanted = threading.Event()
         self._waiting: dict[Journal[NewRecord], None] = {}
         self._stopping = False
-        for journal in self._journals:
-            journal.wake_flusher = partial(self._wake, journal)
         self._thread = threading.Thread(target=self._run, name="penstock-commit", daemon=True)
         self._thread.start()
+
+    def add(self, shard: Shard) -> None:
+        """Commit for a shard from now on."""
+        self._journals = [*self._journals, shard.journal]
+        shard.journal.wake_flusher = partial(self._wake, shard.journal)
+
+    def remove(self, shard: Shard) -> None:
+        """Commit for a shard no more: whoever closes it does that."""
+        self._journals = [journal for journal in self._journals if journal is not shard.journal]
 
     def stop(self) -> None:
         """End after what is under way."""
