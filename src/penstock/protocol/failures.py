@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.model import errors
 from penstock.model.bounds import error_text
-from penstock.model.errors import LeaseLost, PenstockError
+from penstock.model.errors import LeaseLost, NotOwner, PenstockError
 from penstock.model.message import MessageId
 from penstock.protocol.decoding import decoder
 from penstock.protocol.frames import ProtocolError
@@ -34,11 +34,21 @@ _CODES: dict[int, type[PenstockError]] = {
     18: errors.StageNotFound,
     19: errors.Unauthenticated,
     20: errors.Forbidden,
+    21: errors.NotOwner,
 }
 UNKNOWN = 0
 """An internal error of the server: its log has details."""
 _BY_CLASS = {kind: code for code, kind in _CODES.items()}
 _CORRUPT = re.compile(r"(.*?) at byte (\d{1,19}): (.*)", re.ASCII | re.DOTALL)
+
+
+class Owner(msgspec.Struct, array_like=True, gc=False):
+    """What is known of the owner of a shard."""
+
+    shard: int
+    epoch: int = 0
+    address: str = ""
+    """Empty while the shard is on its way."""
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
@@ -48,6 +58,8 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
     message: str
     ids: list[MessageId] = []
     """For LeaseLost: the messages that were not leased."""
+    owner: Owner | None = None
+    """For NotOwner: who is asked instead."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,7 +73,8 @@ def failure_of(error: BaseException) -> Failure:
         if code is not None:
             ids = error.ids if isinstance(error, LeaseLost) else ()
             known = [identity for identity in ids if isinstance(identity, MessageId)]
-            return Failure(code, _text(error_text(error)), known)
+            owner = Owner(error.shard, error.epoch, error.address) if isinstance(error, NotOwner) else None
+            return Failure(code, _text(error_text(error)), known, owner)
     return Failure(UNKNOWN, _text(f"the server failed at this request: {error_text(error)}"))
 
 
@@ -84,6 +97,9 @@ def error_of(failure: Failure) -> PenstockError:
     kind = _CODES.get(failure.code, PenstockError)
     if kind is LeaseLost:
         return LeaseLost(failure.message, tuple(failure.ids))
+    if kind is NotOwner:
+        owner = failure.owner or Owner(0)
+        return NotOwner(failure.message, owner.shard, owner.epoch, owner.address)
     if kind is errors.CorruptData:
         return _corrupt(failure.message)
     return kind(failure.message)

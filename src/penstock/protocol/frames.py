@@ -51,6 +51,7 @@ class Command(IntEnum):
     CALL = 0x10
     PUSH = 0x11
     STAGE = 0x12
+    MOVED = 0x7D  # from the server, unasked: shards are elsewhere now
     DELIVER = 0x7E  # from the server, unasked: messages of a subscription
     GOODBYE = 0x7F  # from the server, unasked: it is about to close
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from penstock.model.cluster_map import ClusterMap
 from penstock.model.events import Event
 from penstock.protocol.consuming import Rows
 from penstock.protocol.decoding import decoder, request_decoder
@@ -22,6 +23,8 @@ class Hello(msgspec.Struct):
     token: str | None = None
     name: str | None = None
     """Its name as a publisher in traces."""
+    follows: bool = False
+    """Whether it wants to know which process has which shard: the map in WELCOME, and MOVED when that changes."""
 
 
 class Welcome(msgspec.Struct):
@@ -39,6 +42,14 @@ class Welcome(msgspec.Struct):
     """The server closes a connection that is silent for this long: PING earlier."""
     limits: dict[str, int]
     """The largest value, key, headers, batch and frame, in bytes."""
+    map: ClusterMap | None = None
+    """Where the shards are, for clients that follow them; nil where one process has all of them."""
+
+
+class Moved(msgspec.Struct):
+    """Shards went from one process to another."""
+
+    map: ClusterMap
 
 
 class Goodbye(msgspec.Struct):
@@ -88,5 +99,6 @@ encode = msgspec.msgpack.Encoder().encode
 decode_hello = request_decoder(Hello)
 decode_welcome = decoder(Welcome)
 decode_goodbye = decoder(Goodbye)
+decode_moved = decoder(Moved)
 decode_read = request_decoder(Read)
 decode_page = decoder(Page)

@@ -1,0 +1,54 @@
+"""This process among those of a server: which shards are where, and how the others are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.model.cluster_map import ClusterMap
+from penstock.model.errors import NotOwner
+from penstock.model.names import check_topic_name
+
+
+class Membership:
+    """What a process knows of the others; used on the event loop, and looked at by any thread."""
+
+    def __init__(self, number: int, sockets: Path, cluster_map: ClusterMap) -> None:
+        self.number = number
+        """Of this process."""
+        self._sockets = sockets
+        self.map = cluster_map
+        self.on_changed: list[Callable[[], None]] = []
+        """Called when shards have moved, with the map as it is now."""
+
+    def owner_of(self, topic: str) -> int:
+        """The number of the process that has a topic; -1 while its shard is on its way."""
+        return self.map.shards[self.map.shard_of(check_topic_name(topic))].process
+
+    def is_elsewhere(self, topic: str) -> bool:
+        """Whether requests about a topic are for another process."""
+        return self.owner_of(topic) != self.number
+
+    @property
+    def others(self) -> list[int]:
+        """The other processes."""
+        return [number for number in self.map.addresses if number != self.number]
+
+    def socket_of(self, process: int, port: str) -> str:
+        """Where a port of a process (`native`, `http`, `line`) is reached from the other processes."""
+        return str(self._sockets / f"{process}.{port}")
+
+    def not_owner(self, shard: int) -> NotOwner:
+        """What whoever asks for a shard hears that is not here."""
+        place = self.map.shards[shard]
+        if place.process == self.number:  # it was, and is on its way; who has it next is not known yet
+            return NotOwner(f"shard {shard} is on its way to another process: nothing was done", shard, place.epoch)
+        address = self.map.address_of(shard) or ""
+        told = f"shard {shard} is at {address or 'no process now'}: nothing was done"
+        return NotOwner(told, shard, place.epoch, address)
+
+    def update(self, cluster_map: ClusterMap) -> None:
+        """Shards have moved."""
+        self.map = cluster_map
+        for changed in list(self.on_changed):
+            changed()
