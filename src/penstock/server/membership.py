@@ -16,6 +16,8 @@ class Membership:
     def __init__(self, number: int, sockets: Path, cluster_map: ClusterMap) -> None:
         self.number = number
         """Of this process."""
+        self.broker_id = ""
+        """The identity of the broker, once the shard is open that all have it from."""
         self._sockets = sockets
         self.map = cluster_map
         self.on_changed: list[Callable[[], None]] = []

@@ -18,6 +18,7 @@ from penstock.server.access.tls import server_context
 from penstock.server.commits import Commits
 from penstock.server.deadlines import Deadlines
 from penstock.server.descriptors import REFUSED_AT_ONCE, SpareDescriptor, connections_max
+from penstock.server.membership import Membership
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import prepare
@@ -30,8 +31,12 @@ from penstock.views.ranking import Ranking
 class Services:
     """The broker, and how requests reach it: every port does everything through this."""
 
-    def __init__(self, broker: Broker, config: ServerConfig) -> None:
+    def __init__(self, broker: Broker, config: ServerConfig, membership: Membership | None = None) -> None:
         self.broker = broker
+        self.membership = membership
+        """The other processes, if this one is not alone."""
+        if membership is not None:
+            broker.shards.elsewhere = membership.not_owner
         self.shards = broker.shards
         self.clock = broker.shards.clock
         self.config = config
@@ -49,6 +54,17 @@ class Services:
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
         self.awaited = around(broker, self.commits)
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Of the broker as a whole: what a restart does not change, and what grows with every start."""
+        if self.membership is None:
+            return self.shards.first.broker_id.hex(), self.shards.first.epoch
+        return self.membership.broker_id, sum(place.epoch for place in self.membership.map.shards)
+
+    def is_elsewhere(self, topic: str) -> bool:
+        """Whether another process has a topic."""
+        return self.membership is not None and self.membership.is_elsewhere(topic)
 
     @property
     def is_full(self) -> bool:

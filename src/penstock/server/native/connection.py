@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._holds = False  # requests wait for one that is worked on in a thread
         self.waiting = 0  # requests that wait for messages
         self.greeted = False
+        self.follows = False  # whether it is told when shards move
         self.principal: Principal = ANYBODY
         self.writable = True
         self.closed = False

@@ -7,6 +7,8 @@ import logging
 
 import penstock
 from penstock.model.errors import BrokerClosed, Unauthenticated
+from penstock.protocol.frames import Command, frame
+from penstock.protocol.session import Moved, encode
 from penstock.server.native.connection import Connection
 from penstock.server.native.lingering import Lingering
 from penstock.server.native.session import NativeSession
@@ -34,6 +36,8 @@ class NativeListener(Port[Connection]):
         self.server_name = f"penstock {penstock.__version__}"
         self.buffered_bytes = 0
         self._unflushed: list[Connection] = []
+        if services.membership is not None:
+            services.membership.on_changed.append(self._tell_moved)
 
     def connection(self) -> Connection:
         return Connection(self)
@@ -47,6 +51,14 @@ class NativeListener(Port[Connection]):
             connection.abort()
         elif self.services.is_full:
             connection.close(self.full())
+
+    def _tell_moved(self) -> None:
+        """Shards have moved: tell those who follow them."""
+        assert self.services.membership is not None
+        moved = frame(Command.MOVED, 0, encode(Moved(self.services.membership.map)))
+        for connection in self.connections:
+            if connection.follows:
+                connection.send(moved)
 
     def flush_soon(self, connection: Connection) -> None:
         """Write the replies of a connection at the end of this turn of the loop, together with all others."""

@@ -70,7 +70,7 @@ class NativeSession:
                 f"the client speaks versions {hello.versions} of the protocol, the server version {VERSION}",
                 correlation,
             )
-        connection, config, shard = self._connection, self._listener.config, self._shards.first
+        connection, config, membership = self._connection, self._listener.config, self._listener.services.membership
         name = None if hello.name is None else check_group_name(hello.name, "client")
         known = connection.principal if connection.greeted else None
         connection.greet(self._listener.access.log_in(hello.token, known, connection.peer))
@@ -85,17 +85,18 @@ class NativeSession:
             **self._operations.handlers(),
         }
         limits = {
-            name: getattr(shard.config, name)
+            name: getattr(self._limits, name)
             for name in ("max_value_bytes", "max_key_bytes", "max_headers_bytes", "max_batch_bytes")
         }
+        connection.follows = hello.follows
         welcome = Welcome(
             VERSION,
             self._listener.server_name,
-            shard.broker_id.hex(),
-            shard.epoch,
-            shard.config.sync,
+            *self._listener.services.identity,
+            self._limits.sync,
             config.idle_timeout,
             {**limits, "max_frame_bytes": config.max_frame_bytes},
+            membership.map if membership is not None and hello.follows else None,
         )
         connection.reply(Command.HELLO, correlation, encode(welcome))
 
