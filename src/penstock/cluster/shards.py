@@ -31,6 +31,7 @@ class Shards:
         self.config = config
         """The options that all of them were opened with."""
         self.clock = to_shard_clock(clock)
+        self.opened_s = self.clock.monotonic_s()
         self.count = len(places)
         """How many the directory has, here or elsewhere."""
         self._held: dict[int, Shard] = {}  # never changed, but replaced: others may be looking at it

@@ -13,9 +13,9 @@ from penstock.model.names import check_topic_name
 class Membership:
     """What a process knows of the others; used on the event loop, and looked at by any thread."""
 
-    def __init__(self, number: int, sockets: Path, cluster_map: ClusterMap) -> None:
-        self.number = number
-        """Of this process."""
+    def __init__(self, number: int, own_port: int, sockets: Path, cluster_map: ClusterMap) -> None:
+        self.number, self.own_port = number, own_port
+        """Of this process: its number, and the native port that no other has."""
         self.broker_id = ""
         """The identity of the broker, once the shard is open that all have it from."""
         self._sockets = sockets

@@ -8,12 +8,10 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.model.errors import Overloaded
-from penstock.server.access.tls import listen_options
+from penstock.server.doors import Doors, open_doors
 
 if TYPE_CHECKING:
     from penstock.server.services import Services
-
-_BACKLOG = 1024
 
 Client = TypeVar("Client", bound=asyncio.BaseProtocol)
 
@@ -31,7 +29,7 @@ class Port(ABC, Generic[Client]):
         self.deadlines = services.deadlines
         self.connections: set[Client] = set()
         self.stopping = False
-        self._server: asyncio.Server | None = None
+        self._doors: Doors | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._all_gone = asyncio.Event()
 
@@ -39,18 +37,18 @@ class Port(ABC, Generic[Client]):
     def connection(self) -> Client:
         """A connection that is about to be made."""
 
+    def connection_of_peer(self) -> Client:
+        """A connection from another process of this server."""
+        return self.connection()
+
     @abstractmethod
     def sweep(self) -> None:
         """Close connections whose client is too late with something, or may not use the server any more."""
 
     async def start(self) -> tuple[str, int]:
-        port = getattr(self.config, f"{self.name}_port")
-        self._server = await self.loop.create_server(
-            self.connection, self.config.host, port, backlog=_BACKLOG, **listen_options(self.services.tls)
-        )
+        self._doors = await open_doors(self.services, self.name, self.connection, self.connection_of_peer)
         self._sweep_again()
-        address = self._server.sockets[0].getsockname()
-        return str(address[0]), int(address[1])
+        return self._doors.address
 
     def opened(self, connection: Client) -> None:
         """A client came."""
@@ -78,8 +76,8 @@ class Port(ABC, Generic[Client]):
         self.stopping = True
         if not self.connections:
             self._all_gone.set()
-        if self._server is not None:
-            self._server.close()
+        if self._doors is not None:
+            self._doors.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
 

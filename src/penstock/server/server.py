@@ -19,9 +19,11 @@ from penstock.model.errors import PenstockError
 from penstock.server.access.starting import StartRefused, check_exposure, is_loopback
 from penstock.server.access.tls import read_certificates_again, server_context
 from penstock.server.descriptors import raise_limit
+from penstock.server.membership import Membership
 from penstock.server.native.listener import NativeListener
 from penstock.server.services import Services
 from penstock.server.settings.options import ServerConfig
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage import FileStorage
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.server")
 _COLLECT_S = 600.0
+_DRAIN_LOOK_S = 0.01  # how often it is looked whether messages of a shard that is to move are leased
 _IMPATIENT_S = 0.5  # a second signal later than this after the first one is meant as such
 
 
@@ -50,17 +53,19 @@ class PortTaken(StartRefused):
 class Server:
     """A broker that others use through a port; `async with Server(config) as server` runs one in a program.
 
-    The broker is opened and closed with it.
+    The broker is opened and closed with it. As one of several processes (`membership`), it has the shards that it is
+    told to take, of a directory that is kept for all of them.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, membership: Membership | None = None) -> None:
         self.config = config
+        self.membership = membership
         self.broker: Broker
         self.services: Services
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where it listens, by port: `native`, `http`, `line`."""
         self._listeners: dict[str, Listener] = {}
-        self._exporters: list[TraceExporter] = []
+        self._exporters: dict[Shard, TraceExporter] = {}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -69,22 +74,32 @@ class Server:
 
     async def start(self) -> None:
         """Open the directory and listen."""
+        await self.open()
+        await self.listen()
+
+    async def open(self) -> None:
+        """Open the directory."""
         check_exposure(self.config)
         server_context(self.config)  # what is wrong with its files is told before anything is done
         storage = FileStorage(self.config.data_dir, self.config.broker.readable_by)
         process = SegmentProcess(self.config.broker.readable_by)
-        self.broker = await asyncio.to_thread(Broker, storage, self.config.broker, None, process, self.config.shards)
+        held = None if self.membership is None else ()
+        self.broker = await asyncio.to_thread(
+            Broker, storage, self.config.broker, None, process, self.config.shards, held
+        )
+
+    async def listen(self) -> None:
+        """Take requests; if that cannot be, the directory is closed again."""
         try:
-            self.services = Services(self.broker, self.config)
-            self._exporters = _exporters(self.services)
+            self.services = Services(self.broker, self.config, self.membership)
+            for shard in self.broker.shards:
+                self._export(shard)
             self._listeners = await asyncio.to_thread(_listeners, self.services)
             for name, listener in self._listeners.items():
                 self.addresses[name] = await self._listen(name, listener)
             self.services.metrics.start()
             self.services.live.start()
             self.services.spare_descriptor.start()
-            for exporter in self._exporters:
-                exporter.start()
         except BaseException:
             await self._stop_listening(0)
             self.broker.close()
@@ -96,13 +111,42 @@ class Server:
     async def stop(self) -> None:
         """Answer what is under way, give leases back, close the directory."""
         await self._stop_listening(self.config.shutdown_grace)
-        await asyncio.gather(*(exporter.stop() for exporter in self._exporters))
+        await asyncio.gather(*(exporter.stop() for exporter in self._exporters.values()))
         self.services.spare_descriptor.stop()
         self.services.live.stop()
         self.services.metrics.stop()
         self.services.workers.stop()
         await self._preloading
         await asyncio.to_thread(self.broker.close)
+
+    # Shards that come and go.
+
+    async def take_shard(self, number: int) -> int:
+        """Open a shard here; its epoch."""
+        shard = await asyncio.to_thread(self.broker.take_shard, number)
+        if self.addresses:
+            self.services.metrics.name_topics(shard)
+            self._export(shard)
+        return shard.epoch
+
+    async def release_shard(self, number: int, drain_s: float) -> None:
+        """Close a shard that goes to another process, when nothing is leased or at the end of the drain."""
+        loop, shard = asyncio.get_running_loop(), self.broker.shards[number]
+        until_s = loop.time() + drain_s
+        while await asyncio.to_thread(shard.drain) and loop.time() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_LOOK_S)
+        if exporter := self._exporters.pop(shard, None):
+            await exporter.stop()
+        await asyncio.to_thread(self.broker.release_shard, number)
+
+    def _export(self, shard: Shard) -> None:
+        """Send traces of a shard, if that is wanted."""
+        if self.config.otlp_endpoint is None:
+            return
+        from penstock.server.otlp.exporter import TraceExporter
+
+        exporter = self._exporters[shard] = TraceExporter(shard, self.config)
+        exporter.start()
 
     async def _listen(self, name: str, listener: Listener) -> tuple[str, int]:
         try:
@@ -202,15 +246,6 @@ def _listeners(services: Services) -> dict[str, Listener]:
 
         found["line"] = LineListener(services)
     return found
-
-
-def _exporters(services: Services) -> list[TraceExporter]:
-    """One for each shard, if traces are to be exported."""
-    if services.config.otlp_endpoint is None:
-        return []
-    from penstock.server.otlp.exporter import TraceExporter
-
-    return [TraceExporter(shard, services.config) for shard in services.shards]
 
 
 def _preload() -> None:

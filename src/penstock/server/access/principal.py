@@ -10,7 +10,7 @@ from penstock.model.errors import Forbidden
 from penstock.model.names import DEAD_LETTERS
 from penstock.model.tokens import Scope
 
-__all__ = ["ANYBODY", "Principal", "Scope"]
+__all__ = ["ANYBODY", "PEER", "Principal", "Scope"]
 
 _TOPIC_MAX = 250  # characters: no topic has a name so long
 
@@ -71,5 +71,7 @@ class Principal:
         return name if self.sees_all else f"{self.name}.{name}"
 
 
+PEER = Principal("peer", frozenset({Scope.ADMIN}))
+"""Another process of the same server: it has checked what it asks for."""
 ANYBODY = Principal("anybody", frozenset({Scope.ADMIN}))
 """Every client of a server that asks for no tokens."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from uvicorn.config import Config
 
-from penstock.server.access.tls import listen_options
+from penstock.server.doors import Doors, open_doors
 from penstock.server.http.connection import Connection, ConnectionState, WebSocketConnection
 from penstock.server.http.express import ExpressLane
 from penstock.server.http.front import App, Front
@@ -19,7 +19,6 @@ from penstock.server.http.members import Members
 if TYPE_CHECKING:
     from penstock.server.services import Services
 
-_BACKLOG = 1024
 _CLOSING_S = 0.2
 _WEBSOCKET_BYTES_MAX = 1 << 20
 
@@ -49,24 +48,19 @@ class HttpListener:
         self._lane = ExpressLane(services, self._front)
         gone = partial(services.metrics.connection_closed, "http")
         self.state = ConnectionState(self._opened, gone, self._lane, self._deadlines)
-        self._server: asyncio.Server | None = None
+        self._doors: Doors | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._building: asyncio.Future[App]
 
     async def start(self) -> tuple[str, int]:
-        config = self._services.config
-        self._server = await self._loop.create_server(
-            lambda: Connection(self._config, self.state, {}, self._loop),
-            config.host,
-            config.http_port,
-            backlog=_BACKLOG,
-            **listen_options(self._services.tls),
-        )
+        def connection() -> Connection:
+            return Connection(self._config, self.state, {}, self._loop)
+
+        self._doors = await open_doors(self._services, "http", connection, connection)
         self._building = self._loop.run_in_executor(None, _build, self._services)
         self.members.start()
         self._tick()
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+        return self._doors.address
 
     async def _app(self) -> App:
         """The routes: they are built while the server listens already, because loading the framework takes long."""
@@ -93,8 +87,8 @@ class HttpListener:
 
     async def stop(self, grace_s: float) -> None:
         self._front.stopping = True
-        if self._server is not None:
-            self._server.close()
+        if self._doors is not None:
+            self._doors.close()
         self.members.stop_waiting()
         for connection in list(self.state.connections):
             connection.shutdown()

@@ -18,6 +18,7 @@ from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.metering.histograms import REQUEST_S, Histogram
 from penstock.shard.metering.meters import OTHER
+from penstock.shard.shard import Shard
 
 PORTS = ("native", "http", "line")
 _OPERATIONS_MAX = 64
@@ -49,12 +50,15 @@ class Metrics(Collector):
         self.loop = loop
         self.ports = {port: PortMeter() for port in PORTS}
         self.loop_delay = LoopDelay(loop)
-        first = shards.first
-        self.opened_s = first.clock.wall_us() / 1_000_000 - first.clock.monotonic_s() + first.started_s
+        self.opened_s = shards.clock.wall_us() / 1_000_000 - shards.clock.monotonic_s() + shards.opened_s
         self.scrape_s = 0.0
         self._rendering = threading.Lock()
         for shard in shards:
-            shard.name_topics(-(-config.metrics_topics_max // shards.count))
+            self.name_topics(shard)
+
+    def name_topics(self, shard: Shard) -> None:
+        """Have its share of topics in a shard with metrics of their own."""
+        shard.name_topics(-(-self.named_max // self.shards.count))
 
     def start(self) -> None:
         """Begin to measure what nobody reports: how late the event loop is."""

@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._holds = False  # requests wait for one that is worked on in a thread
         self.waiting = 0  # requests that wait for messages
         self.greeted = False
+        self.is_peer = False  # whether another process of this server has opened it
         self.follows = False  # whether it is told when shards move
         self.principal: Principal = ANYBODY
         self.writable = True

@@ -42,6 +42,11 @@ class NativeListener(Port[Connection]):
     def connection(self) -> Connection:
         return Connection(self)
 
+    def connection_of_peer(self) -> Connection:
+        connection = Connection(self)
+        connection.is_peer = True
+        return connection
+
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         NativeSession(self, connection)

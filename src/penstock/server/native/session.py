@@ -27,6 +27,7 @@ from penstock.protocol.publishing import (
     single_of,
 )
 from penstock.protocol.session import HELLO_BYTES_MAX, Welcome, decode_hello, encode
+from penstock.server.access.principal import PEER
 from penstock.server.native.consumers import Consumers
 from penstock.server.native.operations import Operations
 
@@ -73,7 +74,8 @@ class NativeSession:
         connection, config, membership = self._connection, self._listener.config, self._listener.services.membership
         name = None if hello.name is None else check_group_name(hello.name, "client")
         known = connection.principal if connection.greeted else None
-        connection.greet(self._listener.access.log_in(hello.token, known, connection.peer))
+        access = self._listener.access
+        connection.greet(PEER if connection.is_peer else access.log_in(hello.token, known, connection.peer))
         self._name = name or connection.principal.producer_name
         self._last_producer = (None, self._name)
         connection.handlers = {
