@@ -53,11 +53,14 @@ def _options() -> argparse.Namespace:
 
 
 def _compared(console: Console, recorded: Figures, names: list[str], options: argparse.Namespace) -> list[Comparison]:
-    measured = {}
+    rows: list[Comparison] = []
     for name in names:
-        _, measured[name] = measure(name, options.dir, quick=options.quick)
-        console.print(f"[dim]{name}: measured in {measured[name]['seconds']:.0f} s[/dim]")
-    return compare_figures(recorded, measured)
+        _, figure = measure(name, options.dir, quick=options.quick)
+        found = compare_figures(recorded, {name: figure})
+        worst = min((row.change for row in found), default=0.0)
+        console.print(f"[dim]{name}: measured in {figure['seconds']:.0f} s, at worst {worst:+.1%}[/dim]")
+        rows += found
+    return rows
 
 
 def table_of(rows: list[Comparison]) -> Table:

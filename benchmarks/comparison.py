@@ -65,7 +65,7 @@ def _compare(name: str, recorded: list[dict[str, Any]], measured: list[dict[str,
         before = known.get(row["what"])
         if before is not None and before["ratio"] and row["ratio"]:
             better = _more_is_better(row)
-            worst = (min if better else max)(before["ratio"], *_ratios(before))
+            worst = (min if better else max)([before["ratio"], *_ratios(before)])
             yield Comparison(name, row["what"], better, before["ratio"], worst, row["ratio"])
 
 

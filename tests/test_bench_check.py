@@ -58,6 +58,13 @@ def test_rows_without_a_baseline_or_that_were_not_recorded_are_left_out() -> Non
     assert compare_figures({"batches": new}, {"batches": new, "other": RECORDED["batches"]}) == []
 
 
+def test_a_recorded_ratio_without_its_rounds_has_no_spread() -> None:
+    recorded = rate((90, 100))
+    recorded["batches"]["rows"][0]["details"] = {}
+    (found,) = compare_figures(recorded, rate((80, 100)))
+    assert (found.worst, found.slower) == (0.9, True)
+
+
 def test_one_recorded_round_has_no_spread() -> None:
     (found,) = compare_figures(rate((100, 100)), rate((96, 100)))
     assert found.slower
