@@ -15,7 +15,7 @@ from tests.cluster.several import several
 
 
 async def _publish(link: Link, topic: str, sequence: int) -> bytes:
-    body, _ = encode_publish(topic, [b"two coffees"], link.limits, "somebody", sequence, True)
+    body, _ = encode_publish(topic, [b"two coffees"], link.limits, "somebody", sequence, own=True)
     return await link.ask(Command.PUBLISH, body)
 
 
