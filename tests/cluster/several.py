@@ -54,9 +54,9 @@ class Several:
 
     async def take(self, shard: int, number: int) -> None:
         """Have a server open a shard, and tell nobody."""
-        epoch = await self.servers[number].take_shard(shard)
+        opened = await self.servers[number].take_shard(shard)
         places = list(self.map.shards)
-        places[shard] = ShardPlace(epoch, number)
+        places[shard] = ShardPlace(opened.epoch, number)
         self.map = ClusterMap(places, self.map.addresses)
 
     async def move(self, shard: int, number: int, drain_s: float = 0.0) -> None:

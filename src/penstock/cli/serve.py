@@ -15,6 +15,7 @@ from penstock.cli.terminal import ERROR, echo, is_terminal
 
 if TYPE_CHECKING:
     from penstock.server.config import Loaded
+    from penstock.server.processes.supervisor import Supervisor
     from penstock.server.server import Server
 
 
@@ -25,6 +26,9 @@ def serve(
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A YAML file; see `penstock config`.")] = None,
     shards: Annotated[
         int | None, typer.Option(metavar="N", help="How many shards a new directory is divided into, for good (1).")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", help="How many processes serve them (1); each has some of the shards.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on (127.0.0.1: only this machine).")] = None,
     native_port: Annotated[
@@ -65,6 +69,7 @@ def serve(
 
         penstock serve ./data
         penstock serve ./data --native-port 9100 --log-format json
+        penstock serve ./data --shards 8 --processes 4
         penstock serve --config penstock.yaml
         penstock serve ./data --host 0.0.0.0 --auth tokens --tls-cert cert.pem --tls-key key.pem
 
@@ -85,6 +90,7 @@ def serve(
     flags: dict[str, object] = {
         "data_dir": directory,
         "shards": shards,
+        "processes": processes,
         "host": host,
         "native_port": native_port,
         "http_port": http_port,
@@ -139,7 +145,12 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
         return load_config(file, os.environ, flags).config
 
     try:
-        uvloop.run(run_server(options, _show_ready, reload))
+        if options.processes > 1:
+            from penstock.server.processes.running import run_processes
+
+            run_processes(options, _show_processes, reload)
+        else:
+            uvloop.run(run_server(options, _show_ready, reload))
     except DirectoryLocked as error:
         hint = "stop that broker first, or serve another directory"
         raise CommandError(str(error), hint, UNREACHABLE) from None
@@ -165,15 +176,25 @@ def _strangers(directory: Path, named: Iterable[Path | str | None]) -> list[str]
     return sorted(path.name for path in found if path.resolve() not in known)
 
 
+def _show_processes(supervisor: Supervisor) -> None:
+    """As `_show_ready`, for a server of several processes."""
+    import logging
+
+    config = supervisor.config
+    places = {name: _written(*address) for name, address in supervisor.addresses.items()}
+    numbers = {"shards": supervisor.shards, "processes": len(supervisor.children)}
+    log = logging.getLogger("penstock.server")
+    log.info("listening", extra={**places, "data": config.data_dir, **numbers})
+    data = f"{config.data_dir} ({numbers['shards']} shards in {numbers['processes']} processes)"
+    _greet(places, data, config.broker.sync, with_tls=config.tls_cert is not None)
+
+
 def _show_ready(server: Server) -> None:
     """Say where it listens and where its data is: for people on a terminal, as a line of the log otherwise."""
     import logging
 
-    from penstock.version import __version__
-
     status = server.broker.status()
     places = {name: _written(*address) for name, address in server.addresses.items()}
-    native = places["native"]
     found = status.recovery
     data = f"{status.directory} ({status.topics:,} topics, opened in {found.seconds:.2f} s)"
     logging.getLogger("penstock.server").info(
@@ -184,10 +205,18 @@ def _show_ready(server: Server) -> None:
         logging.getLogger("penstock.server").warning(
             "an unfinished write of %d bytes, which nobody was told of as done, was cut off", found.torn_bytes
         )
+    _greet(places, data, status.sync, with_tls=server.services.tls is not None)
+
+
+def _greet(places: dict[str, str], data: str, sync: str, *, with_tls: bool) -> None:
+    """What people see on a terminal."""
+    from penstock.version import __version__
+
     if not is_terminal("stderr"):
         return
-    durable = {"always": "on disk", "interval": "written, on disk a little later", "never": "written"}[status.sync]
-    scheme = "https" if server.services.tls is not None else "http"
+    native = places["native"]
+    durable = {"always": "on disk", "interval": "written, on disk a little later", "never": "written"}[sync]
+    scheme = "https" if with_tls else "http"
     http = f"    http     {scheme}://{places['http']}  (dashboard, API at /docs)\n" if "http" in places else ""
     line = f"    text     {places['line']}\n" if "line" in places else ""
     echo(
@@ -196,7 +225,7 @@ def _show_ready(server: Server) -> None:
 
     native   {native}
 {http}{line}    data     {data}
-    sync     {status.sync}: acknowledged means {durable}
+    sync     {sync}: acknowledged means {durable}
 
   Try      penstock publish orders "two coffees" --server {native}
            penstock consume orders --group kitchen --server {native}

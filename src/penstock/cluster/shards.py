@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from penstock.cluster.directory import divide, parts_of
 from penstock.model.clock import Clock, to_shard_clock
-from penstock.model.config import BrokerConfig
+from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import BrokerClosed, InvalidArgument, NotOwner
 from penstock.model.message import MessageId
 from penstock.model.names import check_topic_name
@@ -118,6 +119,12 @@ class Shards:
         with shard.lock:
             shard.core.closing = partial(self.elsewhere, number)
         return shard
+
+    def set_topic_defaults(self, defaults: TopicConfig) -> None:
+        """Keep topics that are made from now on by these options, where they have none of their own."""
+        self.config = replace(self.config, topic_defaults=defaults)
+        for shard in self:
+            shard.set_topic_defaults(defaults)
 
     def check_open(self) -> None:
         """Raise if they are closed."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TextIO
 
 import msgspec
@@ -23,13 +25,21 @@ _BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f]+")
 _UNWRITABLE = "(a value that cannot be written)"
 
 
-def set_up_logging(level: str, format: str, stream: TextIO) -> None:  # noqa: A002 - the name of the option
+def set_up_logging(
+    level: str,
+    format: str,  # noqa: A002 - the name of the option
+    stream: TextIO,
+    fields: Mapping[str, object] | None = None,
+) -> None:
     """Send all logs to the stream: ours from this level on, those of libraries from `warning` on.
 
-    `format` is `text`, `json`, or `auto`: text on a terminal. Called again, it replaces what it set up before.
+    `format` is `text`, `json`, or `auto`: text on a terminal. Every line has these `fields`. Called again, it replaces
+    what it set up before.
     """
     people = stream.isatty() if format == "auto" else format == "text"
     handler = _Handler(stream)
+    if fields:
+        handler.addFilter(partial(_add_fields, fields))
     handler.setFormatter(_Text() if people else _Json())
     root = logging.getLogger()
     for earlier in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
@@ -38,6 +48,12 @@ def set_up_logging(level: str, format: str, stream: TextIO) -> None:  # noqa: A0
     wanted = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(wanted, logging.WARNING))
     logging.getLogger("penstock").setLevel(wanted)
+
+
+def _add_fields(fields: Mapping[str, object], record: logging.LogRecord) -> bool:
+    for name, value in fields.items():
+        record.__dict__.setdefault(name, value)
+    return True
 
 
 class _Handler(logging.StreamHandler[TextIO]):

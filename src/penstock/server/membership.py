@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 from penstock.model.cluster_map import ClusterMap
-from penstock.model.errors import NotOwner
+from penstock.model.errors import InvalidArgument, NotOwner
 from penstock.model.names import check_topic_name
+from penstock.model.processes import ClusterInfo
+
+
+class Ask(Protocol):
+    """A question to whoever decides where shards are."""
+
+    def __call__(self, question: str, shard: int = -1, process: int = -1) -> Awaitable[ClusterInfo]: ...
 
 
 class Membership:
@@ -19,6 +27,8 @@ class Membership:
         self.broker_id = ""
         """The identity of the broker, once the shard is open that all have it from."""
         self._sockets = sockets
+        self.ask: Ask = _nobody
+        """Ask the supervisor: what is shown, or to be done, and when it is done how all stands."""
         self.map = cluster_map
         self.on_changed: list[Callable[[], None]] = []
         """Called when shards have moved, with the map as it is now."""
@@ -54,3 +64,7 @@ class Membership:
         self.map = cluster_map
         for changed in list(self.on_changed):
             changed()
+
+
+async def _nobody(question: str, shard: int = -1, process: int = -1) -> ClusterInfo:
+    raise InvalidArgument("nobody decides here where shards are")

@@ -121,13 +121,13 @@ class Server:
 
     # Shards that come and go.
 
-    async def take_shard(self, number: int) -> int:
-        """Open a shard here; its epoch."""
+    async def take_shard(self, number: int) -> Shard:
+        """Open a shard here."""
         shard = await asyncio.to_thread(self.broker.take_shard, number)
         if self.addresses:
             self.services.metrics.name_topics(shard)
             self._export(shard)
-        return shard.epoch
+        return shard
 
     async def release_shard(self, number: int, drain_s: float) -> None:
         """Close a shard that goes to another process, when nothing is leased or at the end of the drain."""
@@ -166,9 +166,8 @@ class Server:
     def set_topic_defaults(self, config: ServerConfig) -> list[str]:
         """Take new defaults for topics that are made from now on; what changed."""
         shards = self.broker.shards
-        old, new = asdict(shards.first.config.topic_defaults), asdict(config.broker.topic_defaults)
-        for shard in shards:
-            shard.set_topic_defaults(config.broker.topic_defaults)
+        old, new = asdict(shards.config.topic_defaults), asdict(config.broker.topic_defaults)
+        shards.set_topic_defaults(config.broker.topic_defaults)
         return [f"{name}: {old[name]} -> {new[name]}" for name in new if new[name] != old[name]]
 
     def read_secrets_again(self, config: ServerConfig) -> None:
@@ -206,13 +205,18 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
         loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # nothing is old yet
     async with Server(config) as server:
-        loop.add_signal_handler(signal.SIGHUP, _reload, server, reload)
+        loop.add_signal_handler(signal.SIGHUP, reload_server, server, reload)
         on_ready(server)
-        sys.setswitchinterval(0.001)  # threads that settle or commit must not keep the loop waiting for long
-        _collect_now_and_then(loop)
+        keep_responsive(loop)
         await stopping.wait()
         _log.info("stopping")
     _log.info("stopped")
+
+
+def keep_responsive(loop: asyncio.AbstractEventLoop) -> None:
+    """Let nothing keep the loop of this process waiting for long: neither threads nor the garbage collector."""
+    sys.setswitchinterval(0.001)
+    _collect_now_and_then(loop)
 
 
 def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
@@ -223,7 +227,8 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_later(_COLLECT_S, _collect_now_and_then, loop)
 
 
-def _reload(server: Server, reload: Callable[[], ServerConfig]) -> None:
+def reload_server(server: Server, reload: Callable[[], ServerConfig]) -> None:
+    """Take topic defaults, tokens and certificates as they are configured now."""
     try:
         config = reload()
         changed = server.set_topic_defaults(config)

@@ -115,6 +115,11 @@ class Shard:
         """Keep topics that are made from now on by these options, where they have none of their own."""
         self.config = self.core.config = replace(self.config, topic_defaults=defaults)
 
+    def lock_once(self) -> bool:
+        """Take the state lock, which returns unless somebody has it for ever; whether the shard is open."""
+        with self.lock:
+            return not self.closed
+
     def drain(self) -> int:
         """Lease no more messages, for it is about to move; how many are leased still."""
         with self.lock:

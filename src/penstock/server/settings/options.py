@@ -73,6 +73,8 @@ class ServerConfig:
     """The data directory; a relative one starts where the server was started."""
     shards: int | None = option(None, optional(whole(1, SHARDS_MAX)))
     """How many shards a new data directory is divided into, for good (none: one); others are as they were made."""
+    processes: int = option(1, whole(1, 256))
+    """How many processes serve the shards of the directory, which has at least as many; limits hold for each."""
     host: str = option("127.0.0.1", _host)
     """The address to listen on: only this machine by default, `0.0.0.0` for all of its networks."""
     native_port: int = option(9000, whole(0, 65_535))

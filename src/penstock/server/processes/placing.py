@@ -1,0 +1,187 @@
+"""Who is to have which shard, and what to do next for it: decided here and nowhere else, from what is reported.
+
+Every shard has a *home*, the process that ought to have it. Whatever happens changes what is known, and then `orders`
+says what to do: a shard that nobody has is opened at its home, and one that is somewhere else leaves for it. One shard
+moves at a time. A shard is ordered to be opened only when it is certain that nobody has it: its process has said that
+it let go, or has ended.
+
+A process that ends is replaced, and its successor gets its shards: the shortest way back. Only where that fails again
+and again do others get them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from penstock.cluster.assigning import assign
+from penstock.model.cluster_map import ClusterMap, ShardPlace
+from penstock.model.errors import InvalidArgument
+from penstock.model.processes import Move, ShardInfo, ShardState
+from penstock.server.processes.orders import Release, Take
+
+_MOVES_KEPT = 50
+_OPEN_AGAIN_S = 1.0  # after it could not be opened
+NOBODY = -1
+
+
+@dataclass(slots=True)
+class _Placed:
+    """What is known of one shard."""
+
+    home: int
+    state: ShardState = "closed"
+    process: int = NOBODY
+    """That has it, is opening it, or is letting it go."""
+    epoch: int = 0
+    problem: str | None = None
+    not_before_s: float = 0.0
+    left: tuple[int, float] | None = None
+    """The process that it has left, and when, while it is on its way."""
+
+
+@dataclass(slots=True)
+class Placing:
+    """The shards of a server, and the processes that may have them."""
+
+    shards: list[_Placed]
+    up: set[int] = field(default_factory=set)
+    draining: set[int] = field(default_factory=set)
+    """Those that are to have no shards."""
+    moves: deque[Move] = field(default_factory=lambda: deque(maxlen=_MOVES_KEPT))
+
+    @classmethod
+    def of(cls, shards: int, processes: Iterable[int]) -> Placing:
+        """Shards dealt to processes that are about to start."""
+        return cls([_Placed(home) for home in _dealt(shards, processes, {}).values()])
+
+    # What is reported.
+
+    def started(self, process: int) -> None:
+        """A process can take shards."""
+        self.up.add(process)
+
+    def ended(self, process: int) -> None:
+        """A process has ended, whatever it was doing: nothing is open there any more."""
+        self.up.discard(process)
+        for placed in self.shards:
+            if placed.process == process:
+                placed.state, placed.process = "closed", NOBODY
+
+    def opened(self, process: int, shard: int, epoch: int, now_s: float) -> None:
+        """A process has a shard."""
+        placed = self.shards[shard]
+        assert placed.process == process, "C19: one owner a shard"
+        assert epoch > placed.epoch, "a shard that is opened again has a greater epoch"
+        placed.state, placed.epoch, placed.problem = "open", epoch, None
+        if placed.left is not None:
+            origin, since_s = placed.left
+            placed.left = None
+            self.moves.append(Move(shard=shard, origin=origin, target=process, at=now_s, seconds=now_s - since_s))
+
+    def not_opened(self, process: int, shard: int, problem: str, now_s: float) -> None:
+        """A process could not open a shard; it is tried again."""
+        placed = self.shards[shard]
+        if placed.process == process:
+            placed.state, placed.process = "closed", NOBODY
+            placed.problem, placed.not_before_s = problem, now_s + _OPEN_AGAIN_S
+
+    def released(self, process: int, shard: int, now_s: float) -> None:
+        """A process has let a shard go."""
+        placed = self.shards[shard]
+        assert placed.process == process
+        placed.state, placed.process, placed.left = "closed", NOBODY, (process, now_s)
+
+    # What is wanted.
+
+    def move(self, shard: int, process: int) -> None:
+        """Have a shard move to a process."""
+        if not 0 <= shard < len(self.shards):
+            raise InvalidArgument(f"there is no shard {shard}: they are 0 to {len(self.shards) - 1}")
+        self._check(process)
+        if process in self.draining:
+            raise InvalidArgument(f"process {process} is being drained: `penstock cluster balance` lets it have shards")
+        self.shards[shard].home = process
+
+    def drain(self, process: int) -> None:
+        """Have all shards leave a process, for others; it gets none until they are balanced."""
+        self._check(process)
+        if not self.up - self.draining - {process}:
+            raise InvalidArgument(f"process {process} is the only one that can have shards now")
+        self.draining.add(process)
+        self._deal()
+
+    def balance(self) -> None:
+        """Have all processes that are up share the shards."""
+        self.draining.clear()
+        self._deal()
+
+    def give_up(self, process: int) -> None:
+        """A process ends again and again: others get its shards, if there are any."""
+        if self.up - self.draining - {process}:
+            self._deal()
+
+    def _check(self, process: int) -> None:
+        if process not in self.up:
+            raise InvalidArgument(f"there is no process {process} that is up: {', '.join(map(str, sorted(self.up)))}")
+
+    def _deal(self) -> None:
+        homes = {shard: placed.home for shard, placed in enumerate(self.shards)}
+        for shard, home in _dealt(len(self.shards), self.up - self.draining, homes).items():
+            self.shards[shard].home = home
+
+    # What to do.
+
+    def orders(self, now_s: float, drain_s: float) -> list[tuple[int, Take | Release]]:
+        """What to tell which process now; it counts as told."""
+        found: list[tuple[int, Take | Release]] = []
+        for shard, placed in enumerate(self.shards):
+            if placed.state == "closed" and placed.home in self.up and placed.not_before_s <= now_s:
+                placed.state, placed.process = "opening", placed.home
+                found.append((placed.home, Take(shard)))
+        if any(placed.state in ("moving", "opening") for placed in self.shards):
+            return found
+        for shard, placed in enumerate(self.shards):
+            if placed.state == "open" and placed.process != placed.home and placed.home in self.up:
+                placed.state = "moving"
+                found.append((placed.process, Release(shard, drain_s)))
+                break
+        return found
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every shard is open."""
+        return all(placed.state == "open" for placed in self.shards)
+
+    def is_at_home(self, shard: int = NOBODY) -> bool:
+        """Whether a shard is where it ought to be; without one, whether all are."""
+        wanted = self.shards if shard == NOBODY else [self.shards[shard]]
+        return all(placed.state == "open" and placed.process == placed.home for placed in wanted)
+
+    def map(self, addresses: dict[int, str]) -> ClusterMap:
+        """Where the shards are; one that is on its way is nowhere."""
+        places = [
+            ShardPlace(placed.epoch, placed.process if placed.state in ("open", "moving") else NOBODY)
+            for placed in self.shards
+        ]
+        return ClusterMap(places, addresses)
+
+    def infos(self) -> list[ShardInfo]:
+        """The shards, as they are shown."""
+        return [
+            ShardInfo(
+                number=number,
+                process=placed.process,
+                epoch=placed.epoch,
+                state=placed.state,
+                problem=placed.problem,
+            )
+            for number, placed in enumerate(self.shards)
+        ]
+
+
+def _dealt(shards: int, processes: Iterable[int], homes: dict[int, int]) -> dict[int, int]:
+    names = {f"{process:04}": process for process in processes}
+    known = {shard: f"{home:04}" for shard, home in homes.items()}
+    return {shard: names[name] for shard, name in assign(shards, names, known).items()}
