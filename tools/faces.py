@@ -25,7 +25,7 @@ from pathlib import Path
 
 from penstock.api import operations as table
 from penstock.api.operation import Operation, Waits
-from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperations
+from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperations, ProcessOperations
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/penstock"
@@ -186,7 +186,7 @@ def _client_calls() -> str:
         return f"return {call}"
 
     by_hand = [f"client/{name}.py" for name in AWAITED if name not in ("calls", "consumer")]
-    methods = _methods(body, [BrokerOperations, PipelineOperations], by_hand)
+    methods = _methods(body, [BrokerOperations, PipelineOperations, ProcessOperations], by_hand)
     return f'''{_made_from("api/operations.py")}
 """The operations that a client only has to ask its server for; for asyncio."""
 

@@ -10,7 +10,7 @@ import pytest
 from penstock import Broker
 from penstock.aio import AsyncBroker
 from penstock.api.operation import ALL, Operation
-from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperations, TokenOperations
+from penstock.api.operations import OPERATIONS, BrokerOperations, PipelineOperations, ProcessOperations, TokenOperations
 from penstock.client import AsyncClient, Client
 from penstock.model.tokens import Scope
 from penstock.server.operations import HANDLERS
@@ -36,7 +36,7 @@ def shown(parameters: Any) -> list[tuple[Any, ...]]:
 
 
 def test_every_operation_is_of_a_broker_of_pipelines_or_of_tokens() -> None:
-    interfaces = (BrokerOperations, PipelineOperations, TokenOperations)
+    interfaces = (BrokerOperations, PipelineOperations, TokenOperations, ProcessOperations)
     assert [name for interface in interfaces for name in declared_in(interface)] == list(OPERATIONS)
 
 

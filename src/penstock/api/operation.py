@@ -41,6 +41,8 @@ class About(StrEnum):
     """They report under names of their own, and see what is of their topics."""
     TOKENS = "tokens"
     """It is refused; and nobody does it on a server that asks for no tokens."""
+    PROCESSES = "processes"
+    """It is refused."""
 
 
 @dataclass(frozen=True, slots=True)

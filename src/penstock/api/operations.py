@@ -19,6 +19,7 @@ from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import Data, Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import Priority
 from penstock.model.pipelines import PipelineReport
+from penstock.model.processes import ClusterInfo
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.tokens import NewToken, Scope, TokenInfo
 from penstock.model.traces import Trace
@@ -348,5 +349,25 @@ class TokenOperations(Protocol):
     def revoke_token(self, token: str) -> TokenInfo: ...
 
 
-OPERATIONS = operations_of(BrokerOperations, PipelineOperations, TokenOperations)
+class ProcessOperations(Protocol):
+    """The processes of a server and their shards."""
+
+    @operation(_READ, ALL, about=About.PROCESSES, repeatable=True)
+    def cluster(self) -> ClusterInfo:
+        """All processes and shards of the server, and the last moves."""
+
+    @operation(_ADMIN, ALL, about=About.PROCESSES, waits=Waits.LONG, repeatable=True)
+    def move_shard(self, shard: int, process: int) -> ClusterInfo:
+        """Move a shard to a process, and wait until it is there; only what it has pauses, for a moment."""
+
+    @operation(_ADMIN, ALL, about=About.PROCESSES, waits=Waits.LONG, repeatable=True)
+    def drain_process(self, process: int) -> ClusterInfo:
+        """Move all shards of a process to others; it gets none until they are balanced again."""
+
+    @operation(_ADMIN, ALL, about=About.PROCESSES, waits=Waits.LONG, repeatable=True)
+    def balance_shards(self) -> ClusterInfo:
+        """Let all processes share the shards, with as few moves as that takes."""
+
+
+OPERATIONS = operations_of(BrokerOperations, PipelineOperations, TokenOperations, ProcessOperations)
 """Every operation, by its name."""

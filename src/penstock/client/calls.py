@@ -14,6 +14,7 @@ from penstock.model.letters import DeadLetter
 from penstock.model.message import Data, MessageId
 from penstock.model.names import Priority
 from penstock.model.pipelines import PipelineReport
+from penstock.model.processes import ClusterInfo
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
@@ -216,6 +217,22 @@ class AsyncClientCalls(AsyncCaller):
     async def pipelines(self) -> list[PipelineReport]:
         """What every pipeline has reported last, by name; `silent` are those that ought to have reported again."""
         return await self.call("pipelines", list[PipelineReport])
+
+    async def cluster(self) -> ClusterInfo:
+        """All processes and shards of the server, and the last moves."""
+        return await self.call("cluster", ClusterInfo)
+
+    async def move_shard(self, shard: int, process: int) -> ClusterInfo:
+        """Move a shard to a process, and wait until it is there; only what it has pauses, for a moment."""
+        return await self.call("move_shard", ClusterInfo, shard=shard, process=process)
+
+    async def drain_process(self, process: int) -> ClusterInfo:
+        """Move all shards of a process to others; it gets none until they are balanced again."""
+        return await self.call("drain_process", ClusterInfo, process=process)
+
+    async def balance_shards(self) -> ClusterInfo:
+        """Let all processes share the shards, with as few moves as that takes."""
+        return await self.call("balance_shards", ClusterInfo)
 
 
 _RESCHEDULE_DELAYED: Any = datetime | None

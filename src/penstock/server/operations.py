@@ -27,6 +27,7 @@ from penstock.protocol.consuming import ranges_of
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.access.tokens import TokenFile
 from penstock.server.pipelines import Pipelines, PipelinesOf
+from penstock.server.processes.asking import Processes
 from penstock.shard.operations.dead_letters import list_dead_letters
 
 _LETTERS_AT_ONCE = 1000
@@ -186,11 +187,12 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "seal_stage": _seal_stage,
     "report_pipeline": PipelinesOf.report_pipeline,
     "pipelines": PipelinesOf.pipelines,
+    **{name: getattr(Processes, name) for name in ("cluster", "move_shard", "drain_process", "balance_shards")},
     "create_token": _create_token,
     "tokens": _tokens,
     "revoke_token": _revoke_token,
 }
-"""What does each operation that can be called: first comes the broker, or the pipelines as whoever asks sees them."""
+"""What does each operation that can be called: first comes the broker, or what else it is about."""
 _signature = functools.cache(inspect.signature)
 
 
@@ -209,7 +211,12 @@ def is_brief(operation: Operation, arguments: Mapping[str, Any]) -> bool:
 
 
 def prepare(
-    broker: Broker, pipelines: Pipelines, principal: Principal, name: str, arguments: Mapping[str, Any]
+    broker: Broker,
+    pipelines: Pipelines,
+    processes: Processes,
+    principal: Principal,
+    name: str,
+    arguments: Mapping[str, Any],
 ) -> Callable[[], Any]:
     """What does an operation, once it is clear that it exists, that these are its arguments, and that it is allowed."""
     operation = find_operation(name)
@@ -218,7 +225,11 @@ def prepare(
     _permit(principal, operation, arguments)
     if about is About.STAGES:
         arguments = _own_names(principal, arguments)
-    worked_on = PipelinesOf(pipelines, principal) if about is About.PIPELINES else broker
+    worked_on: Broker | PipelinesOf | Processes = broker
+    if about is About.PIPELINES:
+        worked_on = PipelinesOf(pipelines, principal)
+    elif about is About.PROCESSES:
+        worked_on = processes
     work = partial(function, worked_on, **arguments)
     if about is About.SCHEDULE and not principal.sees_all:
         return partial(_on_own_schedule, broker, principal, str(arguments["name"]), work)
@@ -239,7 +250,7 @@ def _bind(name: str, function: Callable[..., Any], arguments: Mapping[str, Any])
 def _permit(principal: Principal, operation: Operation, arguments: Mapping[str, Any]) -> None:
     """Raise Forbidden unless somebody may do this."""
     topic = _topic_of(operation, arguments)
-    if topic is not None or operation.about not in (About.TOPIC, About.ALL_TOPICS, About.TOKENS):
+    if topic is not None or operation.about not in (About.TOPIC, About.ALL_TOPICS, About.TOKENS, About.PROCESSES):
         principal.require(operation.scope, topic)
     else:
         principal.require_all_topics(operation.scope)

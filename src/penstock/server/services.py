@@ -23,6 +23,7 @@ from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import prepare
 from penstock.server.pipelines import Pipelines
+from penstock.server.processes.asking import Processes
 from penstock.server.settings.options import ServerConfig
 from penstock.server.workers import Workers
 from penstock.views.ranking import Ranking
@@ -50,6 +51,7 @@ class Services:
         self.workers = Workers(self.loop)
         self.commits = Commits(self.loop, broker.shards)
         self.pipelines = Pipelines(self.clock)
+        self.processes = Processes(membership, broker.shards, self.loop)
         self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
@@ -84,7 +86,7 @@ class Services:
 
     def prepare(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """What does an operation by its name in a thread; raises here if it is not allowed."""
-        work = prepare(self.broker, self.pipelines, principal, operation, arguments)
+        work = prepare(self.broker, self.pipelines, self.processes, principal, operation, arguments)
         return partial(self._with_new_tokens, work) if OPERATIONS[operation].about is About.TOKENS else work
 
     def _with_new_tokens(self, work: Callable[[], Any]) -> Any:

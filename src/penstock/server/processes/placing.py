@@ -69,7 +69,7 @@ class Placing:
             if placed.process == process:
                 placed.state, placed.process = "closed", NOBODY
 
-    def opened(self, process: int, shard: int, epoch: int, now_s: float) -> None:
+    def opened(self, process: int, shard: int, epoch: int, now_s: float, wall_s: float) -> None:
         """A process has a shard."""
         placed = self.shards[shard]
         assert placed.process == process, "C19: one owner a shard"
@@ -78,7 +78,7 @@ class Placing:
         if placed.left is not None:
             origin, since_s = placed.left
             placed.left = None
-            self.moves.append(Move(shard=shard, origin=origin, target=process, at=now_s, seconds=now_s - since_s))
+            self.moves.append(Move(shard=shard, origin=origin, target=process, at=wall_s, seconds=now_s - since_s))
 
     def not_opened(self, process: int, shard: int, problem: str, now_s: float) -> None:
         """A process could not open a shard; it is tried again."""

@@ -258,7 +258,7 @@ class Supervisor:
             case orders.Beat() as beat:
                 child.beat = beat
             case orders.Opened(shard, epoch, broker_id):
-                self.placing.opened(child.number, shard, epoch, now_s)
+                self.placing.opened(child.number, shard, epoch, now_s, time.time())
                 self._broker_id = broker_id if shard == 0 or not self._broker_id else self._broker_id
             case orders.NotOpened(shard, problem):
                 if not self._ready:
