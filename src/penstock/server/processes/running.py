@@ -32,7 +32,7 @@ def run_processes(
 
     def run_child(child: Child, options: ServerConfig) -> NoReturn:
         assert child.end is not None
-        set_up_logging(config.log_level, config.log_format, sys.stderr, {"process": child.number})
+        set_up_logging(config.log_level, config.log_format, sys.stderr, {"member": child.number})
         place = (child.number, child.own_port, supervisor.sockets, supervisor.shards)
         code = 0
         try:

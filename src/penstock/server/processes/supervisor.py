@@ -400,7 +400,7 @@ def _divided(root: FileStorage, config: ServerConfig) -> int:
 
 
 def _of(child: Child) -> dict[str, int]:
-    return {"process": child.number, "pid": child.pid}
+    return {"member": child.number, "pid": child.pid}
 
 
 def _do_nothing(_: int, __: FrameType | None) -> None:
