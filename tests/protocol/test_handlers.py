@@ -23,7 +23,7 @@ from tests.protocol.harness import Wire, decode, encode
 from tests.server.harness import Running, until
 
 INVALID, PROTOCOL = 1, 16
-UNASKED = (Command.DELIVER, Command.GOODBYE)
+UNASKED = (Command.MOVED, Command.DELIVER, Command.GOODBYE)
 SILENT = (Command.TAKEN, Command.CANCEL)  # have no reply, unless it is an error
 REQUESTS = [command for command in Command if command not in UNASKED]
 ONE = encode([None, [b"v"], None])

@@ -100,7 +100,7 @@ class NotOwner(BrokerClosed):
     `epoch` and `address` are what is known of the owner; the address is empty while the shard is on its way.
     """
 
-    def __init__(self, message: str, shard: int, epoch: int = 0, address: str = "") -> None:
+    def __init__(self, message: str, shard: int = 0, epoch: int = 0, address: str = "") -> None:
         super().__init__(message, shard, epoch, address)
         self.shard, self.epoch, self.address = shard, epoch, address
 

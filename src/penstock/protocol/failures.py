@@ -58,12 +58,18 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
     message: str
     ids: list[MessageId] = []
     """For LeaseLost: the messages that were not leased."""
+
+
+class OwnerFailure(Failure, array_like=True, gc=False):
+    """The body of NotOwner, which has one field more."""
+
     owner: Owner | None = None
-    """For NotOwner: who is asked instead."""
+    """Who is asked instead."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = decoder(Failure)
+_decode_owner = decoder(OwnerFailure)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -73,8 +79,11 @@ def failure_of(error: BaseException) -> Failure:
         if code is not None:
             ids = error.ids if isinstance(error, LeaseLost) else ()
             known = [identity for identity in ids if isinstance(identity, MessageId)]
-            owner = Owner(error.shard, error.epoch, error.address) if isinstance(error, NotOwner) else None
-            return Failure(code, _text(error_text(error)), known, owner)
+            failure = Failure(code, _text(error_text(error)), known)
+            if isinstance(error, NotOwner):
+                owner = Owner(error.shard, error.epoch, error.address)
+                return OwnerFailure(code, failure.message, known, owner)
+            return failure
     return Failure(UNKNOWN, _text(f"the server failed at this request: {error_text(error)}"))
 
 
@@ -87,6 +96,8 @@ def decode_failure(body: bytes | memoryview) -> PenstockError:
     """The error in a frame, as the embedded broker would raise it."""
     try:
         failure = _decode(body)
+        if failure.code == _BY_CLASS[NotOwner]:
+            failure = _decode_owner(body)
     except msgspec.MsgspecError as error:
         return ProtocolError(f"an error came that cannot be read: {error}")
     return error_of(failure)
@@ -98,7 +109,7 @@ def error_of(failure: Failure) -> PenstockError:
     if kind is LeaseLost:
         return LeaseLost(failure.message, tuple(failure.ids))
     if kind is NotOwner:
-        owner = failure.owner or Owner(0)
+        owner = (failure.owner if isinstance(failure, OwnerFailure) else None) or Owner(0)
         return NotOwner(failure.message, owner.shard, owner.epoch, owner.address)
     if kind is errors.CorruptData:
         return _corrupt(failure.message)

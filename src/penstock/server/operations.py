@@ -27,7 +27,7 @@ from penstock.protocol.consuming import ranges_of
 from penstock.server.access.principal import Principal, Scope
 from penstock.server.access.tokens import TokenFile
 from penstock.server.pipelines import Pipelines, PipelinesOf
-from penstock.server.processes.asking import Processes
+from penstock.server.process_operations import Processes
 from penstock.shard.operations.dead_letters import list_dead_letters
 
 _LETTERS_AT_ONCE = 1000

@@ -23,7 +23,7 @@ from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import prepare
 from penstock.server.pipelines import Pipelines
-from penstock.server.processes.asking import Processes
+from penstock.server.process_operations import Processes
 from penstock.server.settings.options import ServerConfig
 from penstock.server.workers import Workers
 from penstock.views.ranking import Ranking

@@ -4,6 +4,7 @@
 | --- | --- |
 | `orders.py` | what supervisor and processes say to one another |
 | `placing.py` | who is to have which shard, and what to do for it next. Pure |
+| `children.py` | the processes as their parent knows them |
 | `supervisor.py` | the parent: forks, watches, kills, stops |
 | `member.py` | one process: does what it is told, and serves |
 | `ports.py` | port numbers that all processes listen on |

@@ -15,8 +15,9 @@ from penstock.model.errors import PenstockError
 from penstock.server.access.starting import check_exposure
 from penstock.server.access.tls import server_context
 from penstock.server.logs import set_up_logging
+from penstock.server.processes.children import Child
 from penstock.server.processes.member import run_member
-from penstock.server.processes.supervisor import Child, Supervisor
+from penstock.server.processes.supervisor import Supervisor
 from penstock.server.settings.options import ServerConfig
 
 _log = logging.getLogger("penstock.server")

@@ -25,18 +25,17 @@ import signal
 import socket
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from penstock.cluster.directory import divide, is_new
 from penstock.model.errors import InvalidArgument, PenstockError
-from penstock.model.processes import ClusterInfo, ProcessInfo, ProcessState
+from penstock.model.processes import ClusterInfo
 from penstock.server.access.starting import StartRefused
 from penstock.server.processes import orders
+from penstock.server.processes.children import OFTEN, Child, divided
 from penstock.server.processes.placing import Placing
 from penstock.server.processes.ports import number_of, reserve
 from penstock.server.settings.options import ServerConfig
@@ -48,29 +47,12 @@ HANG_S = 3.0
 DRAIN_S = 0.5
 """How long a shard that is to move waits for its messages to be finished, handing out no more."""
 _LOOK_S = 0.1
-_OFTEN, _OFTEN_S = 3, 60.0  # ends of a process in so long that are told loudly
+_OFTEN_S = 60.0  # in which so many ends of a process are told loudly
 _PAUSE_S = 5.0  # before one that ends so often is started again
 _IMPATIENT_S = 0.5  # a second signal later than this after the first one is meant as such
 _PORTS = ("native", "http", "line")
 
-RunChild = Callable[["Child", ServerConfig], NoReturn]
-
-
-@dataclass(slots=True)
-class Child:
-    """One process, and what is known of it."""
-
-    number: int
-    own_port: int
-    end: socket.socket | None = None
-    pid: int = 0
-    state: ProcessState = "gone"
-    heard_s: float = 0.0
-    since_s: float = 0.0
-    start_again_s: float = 0.0
-    beat: orders.Beat = field(default_factory=lambda: orders.Beat(0, 0.0, 0))
-    ends_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OFTEN))
-    restarts: int = -1
+RunChild = Callable[[Child, ServerConfig], NoReturn]
 
 
 @dataclass(slots=True)
@@ -88,7 +70,7 @@ class Supervisor:
     def __init__(self, config: ServerConfig, run_child: RunChild) -> None:
         self._run_child = run_child
         self._root = FileStorage(config.data_dir, config.broker.readable_by)
-        self.shards = _divided(self._root, config)
+        self.shards = divided(self._root, config)
         self._selector = selectors.DefaultSelector()
         self._sockets = Path(tempfile.mkdtemp(prefix="penstock-"))
         self._kept: list[socket.socket] = []
@@ -207,7 +189,7 @@ class Supervisor:
                 self._start(child)
             return
         if now_s - child.heard_s > HANG_S:
-            _log.error("process %d said nothing for %.0f s: it is killed", child.number, HANG_S, extra=_of(child))
+            _log.error("process %d said nothing for %.0f s: it is killed", child.number, HANG_S, extra=child.fields)
             child.heard_s = now_s
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
@@ -228,16 +210,16 @@ class Supervisor:
         if not self._ready:
             raise StartRefused(f"process {child.number} {how} while it started", "its log tells why")
         child.ends_s.append(now_s)
-        if len(child.ends_s) == _OFTEN and now_s - child.ends_s[0] < _OFTEN_S:
+        if len(child.ends_s) == OFTEN and now_s - child.ends_s[0] < _OFTEN_S:
             child.start_again_s = now_s + _PAUSE_S
             _log.critical(
                 "process %d %s, %d times in a minute: others get its shards, and it is started again in %.0f s",
-                *(child.number, how, _OFTEN, _PAUSE_S),
-                extra=_of(child),
+                *(child.number, how, OFTEN, _PAUSE_S),
+                extra=child.fields,
             )
             self.placing.give_up(child.number)
         else:
-            _log.error("process %d %s: it is replaced", child.number, how, extra=_of(child))
+            _log.error("process %d %s: it is replaced", child.number, how, extra=child.fields)
 
     def _hear(self, child: Child) -> bool:
         """Take what a process says; whether it said anything."""
@@ -326,18 +308,7 @@ class Supervisor:
         """All processes and shards, as they are shown."""
         shards = self.placing.infos()
         processes = [
-            ProcessInfo(
-                number=child.number,
-                pid=child.pid,
-                state="draining" if child.state == "up" and child.number in self.placing.draining else child.state,
-                address=f":{child.own_port}",
-                shards=[shard.number for shard in shards if shard.process == child.number],
-                since=child.since_s,
-                restarts=child.restarts,
-                resident_bytes=child.beat.resident_bytes,
-                cpu_seconds=child.beat.cpu_s,
-                connections=child.beat.connections,
-            )
+            child.info([shard.number for shard in shards if shard.process == child.number], self.placing.draining)
             for child in self.children
         ]
         return ClusterInfo(processes=processes, shards=shards, moves=list(self.placing.moves))
@@ -382,25 +353,6 @@ class Supervisor:
             kept.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
         self._root.close()
-
-
-def _divided(root: FileStorage, config: ServerConfig) -> int:
-    """Lock the directory for all processes, divided into at least as many shards as there are processes."""
-    wanted = config.shards
-    if wanted is None and is_new(root):
-        wanted = 2 * config.processes  # so that they can be shared out again when a process is drained
-    count = len(divide(root, wanted))
-    if count < config.processes:
-        root.close()
-        raise StartRefused(
-            f"{config.processes} processes cannot share {count} shards",
-            f"give at most {count} processes, or divide the data with `penstock reshard`",
-        )
-    return count
-
-
-def _of(child: Child) -> dict[str, int]:
-    return {"member": child.number, "pid": child.pid}
 
 
 def _do_nothing(_: int, __: FrameType | None) -> None:
