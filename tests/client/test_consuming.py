@@ -19,6 +19,7 @@ import pytest
 
 import penstock
 from penstock.client import AsyncClient, Client
+from penstock.client.remote import RemoteConsumer
 from penstock.model.errors import LeaseLost
 from penstock.model.message import Message
 from penstock.server import workers
@@ -236,6 +237,7 @@ def test_auto_extend_lets_go_of_what_is_lost(server: Running) -> None:
             await client.publish_many("t", ["a", "b"])
             async with await client.consumer("t", "g", visibility_timeout="150ms", auto_extend=True) as consumer:
                 received = await consumer.receive(2)
+                assert isinstance(consumer.remote, RemoteConsumer)
                 keeper = consumer.remote._keeper
                 assert keeper is not None
                 await client.seek_group("t", "g", "latest")  # which takes all leases back
@@ -449,6 +451,7 @@ def test_G3_a_client_that_is_not_heard_of_loses_its_partitions_and_cannot_ack(
                 assert len(received) == 4
                 await asyncio.sleep(2)
                 assert set(owned(server)) == {"late"}, "a client says by itself that it lives"
+                assert isinstance(late.remote, RemoteConsumer)
                 assert late.remote._beating is not None
                 late.remote._beating.cancel()  # it hangs
                 other = await client.consumer("t", "g", mode="assigned", name="other", session_timeout=30)

@@ -37,7 +37,7 @@ def client(server: Running) -> Iterator[Client]:
 
 
 def direct(client: Client) -> Direct:
-    return client._direct
+    return client._directs.first
 
 
 def alone(client: Client) -> None:

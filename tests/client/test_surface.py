@@ -16,12 +16,13 @@ from penstock.embedded.consumer import Consumer, Delivery
 
 BOTH = {
     *("flush", "publish_soon", "ping", "report_pipeline", "pipelines", "stage_packed"),
+    *("cluster", "move_shard", "drain_process", "balance_shards"),
     *("ask", "call", "join", "link", "pages", "partitions", "publisher"),
     *("letter_pages", "redrive_steps", "purge_chosen"),
 }
 EXTRA: dict[type, set[str]] = {
     Client: {*BOTH, "limits"},
-    AsyncClient: {*BOTH, "closed"},
+    AsyncClient: {*BOTH, "closed", "links"},
     ClientConsumer: {"remote"},
     AsyncClientConsumer: {"remote"},
     ClientDelivery: set(),
@@ -29,7 +30,7 @@ EXTRA: dict[type, set[str]] = {
 }
 """What only clients have; some of it is what the rest stands on."""
 LEFT_OUT: dict[type, set[str]] = {
-    Client: {"shard", "engine"},  # it is in another process
+    Client: {"shard", "engine", "take_shard", "release_shard"},  # they are in another process
     AsyncClient: {"recovery"},  # a property cannot be awaited: `(await client.status()).recovery`
 }
 EXTRA_ARGUMENTS = {"consumer": ["auto_extend"]}

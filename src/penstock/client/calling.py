@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.api.operations import OPERATIONS
 from penstock.client.link import Link
-from penstock.client.requests import decode_result, encode_call
+from penstock.client.requests import decode_result, encode_call, topic_of
 from penstock.protocol.frames import Command
 from penstock.protocol.session import encode
 
@@ -26,9 +26,15 @@ class AsyncCaller(ABC):
 
     @abstractmethod
     async def ask(
-        self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
+        self,
+        command: Command,
+        body: bytes,
+        *,
+        topic: str | None = None,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
     ) -> bytes:
-        """Ask for something and wait for the reply."""
+        """Ask for something, of the owner of a topic if it is about one, and wait for the reply."""
 
     async def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
         """Call an operation of the broker by its name."""
@@ -36,7 +42,9 @@ class AsyncCaller(ABC):
         rules = OPERATIONS.get(operation)  # a newer server may have more
         repeatable = rules is not None and rules.repeatable
         timeout_s = max(self.link.timeout_s, _PATIENCE_S) if rules is not None and rules.is_patient else None
-        return decode_result(result, await self.ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s))
+        topic = None if rules is None else topic_of(rules, arguments)
+        reply = await self.ask(Command.CALL, body, topic=topic, repeatable=repeatable, timeout_s=timeout_s)
+        return decode_result(result, reply)
 
     async def ping(self) -> float:
         """Ask the server whether it is there; how many seconds the answer took."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections.abc import Iterator
 from typing import Any, Self, TypeVar
 
 from penstock.client.addresses import parse_address
 from penstock.client.administration import AsyncClientAdministration
+from penstock.client.cluster import Cluster
 from penstock.client.connection import client_context
 from penstock.client.link import Link
+from penstock.client.merged import AnyRemote, consumer_of
 from penstock.client.messaging import AsyncClientMessaging
 from penstock.client.publisher import Publisher
 from penstock.client.received import Received
-from penstock.client.remote import RemoteConsumer
 from penstock.client.staging import AsyncClientStaging
 from penstock.model.errors import BrokerClosed
 from penstock.model.names import check_group_name
@@ -64,24 +66,32 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
         self._timeout_s = duration(0.001)(timeout)
         self._linger_s = parse_duration(linger)
         self._batch_size = whole(1, 100_000)(batch_size)
-        self._opened: tuple[Link, Publisher] | None = None
-        self._consumers: set[RemoteConsumer[Any]] = set()
+        self._opened: tuple[Cluster, Publisher] | None = None
+        self._consumers: set[AnyRemote[Any]] = set()
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise BrokerClosed("a client is entered once")
-        link = Link(self._address, self._token, self._timeout_s, self._tls, self._name)
-        await link.open()
-        self._opened = (link, Publisher(link, self._linger_s, self._batch_size))
+        cluster = Cluster(self._address, self._new_link)
+        await cluster.open()
+        self._opened = (cluster, Publisher(cluster, self._linger_s, self._batch_size))
         return self
+
+    def _new_link(self, address: str, generations: Iterator[int]) -> Link:
+        return Link(address, self._token, self._timeout_s, self._tls, self._name, generations)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property
-    def link(self) -> Link:
-        """The connection, and what is known of the server."""
+    def links(self) -> Cluster:
+        """The connections, and where topics are."""
         return self._parts[0]
+
+    @property
+    def link(self) -> Link:
+        """The connection to the address that was given, and what is known of the server."""
+        return self._parts[0].first
 
     @property
     def publisher(self) -> Publisher:
@@ -94,7 +104,7 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
         return self._opened is not None and self.link.closed
 
     @property
-    def _parts(self) -> tuple[Link, Publisher]:
+    def _parts(self) -> tuple[Cluster, Publisher]:
         if self._opened is None:
             raise BrokerClosed("the client is not connected: use `async with penstock.aio.connect(...) as client`")
         return self._opened
@@ -110,23 +120,26 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
         except TimeoutError:
             pass  # whoever waits for what was not sent hears of it from the link
         finally:
-            await self.link.close()
+            await self.links.close()
             self._parts[1].close()
 
-    async def join(
-        self, options: Subscribe, message_class: type[_Received], auto_extend: bool
-    ) -> RemoteConsumer[_Received]:
+    async def join(self, options: Subscribe, message_class: type[_Received], auto_extend: bool) -> AnyRemote[_Received]:
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
-        remote = RemoteConsumer(self.link, options, message_class, auto_extend)
-        await self.link.ready(self._timeout_s)
-        await remote.join()
+        remote = consumer_of(self.links, options, message_class, auto_extend)
+        await remote.begin()
         self._consumers = {known for known in self._consumers if not known.closed} | {remote}
         return remote
 
     async def ask(
-        self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
+        self,
+        command: Command,
+        body: bytes,
+        *,
+        topic: str | None = None,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
     ) -> bytes:
-        return await self.link.ask(command, body, repeatable=repeatable, timeout_s=timeout_s)
+        return await self.links.ask(topic, command, body, repeatable=repeatable, timeout_s=timeout_s)
 
     async def _ready(self) -> None:
         await self.link.ready(self._timeout_s)

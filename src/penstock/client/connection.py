@@ -160,6 +160,18 @@ def explain_tls(address: str, error: ssl.SSLError) -> TlsFailed:
     return TlsFailed(f"no Penstock server answers at {address} by TLS: {error}")
 
 
+def explain_end(address: str, error: BaseException | None, *, with_tls: bool) -> ConnectionLost:
+    """Why a connection ended before the server said a word."""
+    if isinstance(error, ssl.SSLError):
+        return explain_tls(address, error)
+    told = f"{address} closed the connection at once"
+    if error is not None and not isinstance(error, ConnectionResetError):
+        return ConnectionLost(f"{told}: {error}")
+    if not with_tls:
+        return TlsFailed(f"{told} (a server that speaks TLS does: give tls or ca)")
+    return TlsFailed(f"{told} (one that asks clients for a certificate does: give cert and its key)")
+
+
 def client_context(
     tls: bool | ssl.SSLContext, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
 ) -> ssl.SSLContext | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+from penstock.client.merged import AnyRemote
 from penstock.client.received import Received
-from penstock.client.remote import RemoteConsumer
 from penstock.model.units import Duration, parse_duration
 from penstock.protocol.frames import Command
 
@@ -44,7 +44,7 @@ class AsyncReceived(Received, frozen=True, gc=False):
 class AsyncClientConsumer:
     """Receives the messages of one or more topics for a group, from a server; threads and tasks may share it."""
 
-    def __init__(self, remote: RemoteConsumer[AsyncReceived]) -> None:
+    def __init__(self, remote: AnyRemote[AsyncReceived]) -> None:
         self.remote = remote
         remote.finish_through(self)
 

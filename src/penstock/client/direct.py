@@ -21,9 +21,11 @@ import threading
 import time
 from functools import partial
 
+from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
-from penstock.client.link import DIRECT, Link, OnReply, Request, ignore_reply
+from penstock.client.link import Link
 from penstock.client.loop import SIGNAL_S, LoopThread
+from penstock.client.pending import DIRECT, OnReply, Request, ignore_reply
 from penstock.model.errors import BrokerClosed, ConnectionLost, PenstockError
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import ERROR, HEADER, HEADER_BYTES, VERSION, frame
@@ -246,6 +248,30 @@ class Direct:
             lent.connection.abort(ConnectionLost("a request was sent in part only"))
         self._link.adopt(request, lent.connection)
         self._take_back(lent, exchange.pieces)
+
+
+class Directs:
+    """One for each link of a client; used from any thread."""
+
+    def __init__(self, loop: LoopThread, cluster: Cluster) -> None:
+        self._loop, self._cluster = loop, cluster
+        self.first = Direct(loop, cluster.first)
+        self._others: dict[Link, Direct] = {}
+
+    def of(self, topic: str | None) -> Direct:
+        """The one for the owner of a topic, or for any process."""
+        if topic is None or not self._cluster.is_mapped:
+            return self.first
+        return self.of_link(self._cluster.link_known(topic) or self._cluster.first)
+
+    def of_link(self, link: Link) -> Direct:
+        """The one for a link."""
+        if link is self._cluster.first:
+            return self.first
+        found = self._others.get(link)
+        if found is None:
+            found = self._others.setdefault(link, Direct(self._loop, link))
+        return found
 
 
 def _missing(pieces: list[bytes]) -> int:

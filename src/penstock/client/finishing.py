@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from penstock.client.received import Lease, Received, by_lease, held_by, ids_of, portions
-from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost
+from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost, NotOwner
 from penstock.model.message import MessageId
 from penstock.protocol.consuming import Finish, encode
 
@@ -33,7 +33,7 @@ class Finishing:
         for some in portions(self._held):
             yield encode(Finish(consumer, [held_by(*one) for one in some], _text(reason), seconds)), some
 
-    def refused(self, some: Portion, error: LeaseLost | ConsumerNotFound) -> None:
+    def refused(self, some: Portion, error: LeaseLost | ConsumerNotFound | NotOwner) -> None:
         """The server says that messages were not leased."""
         if isinstance(error, LeaseLost):
             self._lost += [identity for identity in error.ids if isinstance(identity, MessageId)]

@@ -8,57 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.client.addresses import parse_address
-from penstock.client.connection import Connection, TlsFailed, explain_tls
+from penstock.client.connection import Connection, explain_end, explain_tls
+from penstock.client.pending import DIRECT, OnReply, Request, awaited, ignore_reply
+from penstock.model.cluster_map import ClusterMap
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
     Forbidden,
     LimitExceeded,
+    NotOwner,
     PenstockError,
-    RequestTimeout,
     Unauthenticated,
 )
 from penstock.model.units import format_size
 from penstock.protocol.failures import decode_failure
-from penstock.protocol.frames import CORRELATION_MAX, ERROR, VERSION, Command, frame
-from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_welcome, encode
+from penstock.protocol.frames import ERROR, VERSION, Command, frame
+from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_moved, decode_welcome, encode
 from penstock.version import __version__
 
 _log = logging.getLogger("penstock.client")
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
-_SWEEP_S = 0.25
+_SWEEP_S, _FRAME_BYTES_MAX = 0.25, 1 << 31
 _jitter = random.Random()  # its own: the program may have seeded the global one
 
-DIRECT = CORRELATION_MAX
-"""The correlation of requests that are sent past the link (`direct.py`)."""
-
-OnReply = Callable[[bytes | None, PenstockError | None], None]
 OnPush = Callable[[memoryview | bytes], None]
-
-
-class Request:
-    """A request: what was sent, who waits for the reply, and until when."""
-
-    __slots__ = ("asked_s", "command", "deadline_s", "frame", "on_reply", "repeatable", "sent_s")
-
-    def __init__(
-        self, command: int, data: bytes, on_reply: OnReply, repeatable: bool, asked_s: float, timeout_s: float
-    ) -> None:
-        self.command = command
-        self.frame = data
-        self.on_reply = on_reply
-        self.repeatable = repeatable
-        self.asked_s = asked_s
-        self.deadline_s = asked_s + timeout_s
-        self.sent_s: float | None = None
 
 
 class Link:
@@ -71,17 +53,25 @@ class Link:
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
         name: str | None = None,
+        generations: Iterator[int] | None = None,
     ) -> None:
+        """`generations`: numbers for connections, that no other link of the client gives."""
         self.host, self.port = parse_address(address)
         self.address = f"{self.host}:{self.port}"
         self.timeout_s = timeout_s
         self.loop = asyncio.get_running_loop()
-        self.generation = 0  # how many connections there have been
+        self.generation = 0  # of the connection; 0: there was none yet
+        self._generations = itertools.count(1) if generations is None else generations
         self.limits = BrokerConfig()
         self.welcome: Welcome
         self.on_push: dict[int, OnPush] = {}  # by the number of the consumer
         self.on_connected: list[Callable[[], None]] = []
+        self.backoff_max_s = _BACKOFF_MAX_S
         self.on_quiet: Callable[[Connection], None] | None = None  # called when the last reply has come
+        self.on_map: Callable[[ClusterMap | None], None] | None = (
+            None  # called with what the server knows of its shards
+        )
+        self.on_misplaced: Callable[[Request, NotOwner], None] | None = None  # called when nothing was done
         self.alone = 0  # how many of the last requests were sent when all before them were answered
         self._token = token
         self._name = name
@@ -103,8 +93,20 @@ class Link:
 
     # Requests.
 
+    def open_soon(self) -> None:
+        """Connect in the background; what is sent meanwhile waits for it."""
+        self._reconnecting = self.loop.create_task(self._reconnect(0.0))
+        self._sweep()
+
     def send(
-        self, command: int, body: bytes, on_reply: OnReply, *, repeatable: bool = False, timeout_s: float | None = None
+        self,
+        command: int,
+        body: bytes,
+        on_reply: OnReply,
+        *,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
+        shard: int | None = None,
     ) -> int:
         """Send a request whose reply goes to `on_reply`; the correlation."""
         if self.closed:
@@ -112,22 +114,46 @@ class Link:
         if self._refused is not None:
             self.loop.call_soon(on_reply, None, _again(self._refused))
             return 0
-        limit = self.welcome.limits.get("max_frame_bytes", len(body))
+        limit = self.frame_bytes_max
         if len(body) > limit:  # the server would end the connection, and so everything else that is under way
             raise LimitExceeded(
                 f"the request has {format_size(len(body))}; the limit is {format_size(limit)} (max_frame_bytes)"
             )
         correlation = self._next_correlation()
         patience_s = self.timeout_s if timeout_s is None else timeout_s
-        request = Request(
-            command, frame(command, correlation, body), on_reply, repeatable, self.loop.time(), patience_s
-        )
+        data = frame(command, correlation, body)
+        request = Request(command, data, on_reply, repeatable, self.loop.time(), patience_s, shard)
         self.alone = 0 if self._requests else self.alone + 1
+        self._begin(correlation, request)
+        return correlation
+
+    def _begin(self, correlation: int, request: Request) -> None:
         self._requests[correlation] = request
         if self._connection is not None:
             request.sent_s = self.loop.time()
             self._connection.send(request.frame)
-        return correlation
+
+    def put(self, request: Request) -> None:
+        """Go on with a request that another link had, and did nothing of."""
+        if self.closed:
+            request.on_reply(None, BrokerClosed("the client was closed before the reply came"))
+        elif self._refused is not None:
+            request.on_reply(None, _again(self._refused))
+        else:
+            correlation = self._next_correlation()
+            request.number(correlation)
+            self._begin(correlation, request)
+
+    def take_away(self, shard: int) -> list[Request]:
+        """The requests for a shard that can be asked elsewhere: those that were not sent, or can be repeated."""
+        taken = {
+            correlation: request
+            for correlation, request in self._requests.items()
+            if request.shard == shard and (request.repeatable or request.sent_s is None)
+        }
+        for correlation in taken:
+            del self._requests[correlation]
+        return list(taken.values())
 
     def adopt(self, request: Request, connection: Connection) -> None:
         """Go on with a request that others had for a connection, whether it was sent or not."""
@@ -136,7 +162,7 @@ class Link:
         elif self._refused is not None:
             request.on_reply(None, _again(self._refused, "; it is not known what was done"))
         elif connection is not self._connection and request.sent_s is not None and not request.repeatable:
-            request.on_reply(None, self._cut_off(request))
+            request.on_reply(None, request.cut_off(self.address))
         else:
             self._requests[DIRECT] = request
             if self._connection is not None and (connection is not self._connection or request.sent_s is None):
@@ -152,18 +178,14 @@ class Link:
         self, command: int, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None
     ) -> bytes:
         """Send a request and wait for the reply."""
-        future: asyncio.Future[bytes] = self.loop.create_future()
-
-        def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(reply or b"")
-
+        future, on_reply = awaited(self.loop)
         self.send(command, body, on_reply, repeatable=repeatable, timeout_s=timeout_s)
         return await future
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest request that the server takes; until it is known, that is left to the server."""
+        return self.welcome.limits.get("max_frame_bytes", _FRAME_BYTES_MAX) if self.generation else _FRAME_BYTES_MAX
 
     @property
     def connected(self) -> bool:
@@ -202,13 +224,21 @@ class Link:
         if command == Command.GOODBYE:
             _log.info("%s says goodbye: %s", self.address, decode_goodbye(body).reason)
             return
+        if command == Command.MOVED:
+            if self.on_map is not None:
+                self.on_map(decode_moved(body).map)
+            return
         request = self._requests.pop(correlation, None)
         if request is None:
             if command == ERROR and not correlation:
                 _log.warning("%s: %s", self.address, decode_failure(body))
             return
         if command == ERROR:
-            request.on_reply(None, decode_failure(body))
+            error = decode_failure(body)
+            if isinstance(error, NotOwner) and request.shard is not None and self.on_misplaced is not None:
+                self.on_misplaced(request, error)
+            else:
+                request.on_reply(None, error)
         else:
             request.on_reply(bytes(body), None)
         if self.on_quiet is not None and not self._requests and self._connection is not None:
@@ -232,7 +262,7 @@ class Link:
 
         def on_lost(lost: Connection, error: BaseException | None) -> None:
             if not greeted.done():
-                greeted.set_exception(self._turned_away(error))
+                greeted.set_exception(explain_end(self.address, error, with_tls=self._tls is not None))
             else:
                 self._lost(lost, error)
 
@@ -246,7 +276,7 @@ class Link:
                     ssl=self._tls,
                     server_hostname=None if self._tls is None else self.host,
                 )
-                hello = Hello([VERSION], f"penstock-python {__version__}", self._token, self._name)
+                hello = Hello([VERSION], f"penstock-python {__version__}", self._token, self._name, follows=True)
                 connection.send(frame(Command.HELLO, 0, encode(hello)))
                 self.welcome = await greeted
         except (OSError, TimeoutError) as error:
@@ -267,10 +297,12 @@ class Link:
             return
         if connection.lost:
             raise ConnectionLost(f"{self.address} closed the connection at once")
-        self.generation += 1
+        self.generation = next(self._generations)
         known = {field.name for field in dataclasses.fields(BrokerConfig)}
         limits: dict[str, Any] = {name: size for name, size in self.welcome.limits.items() if name in known}
         self.limits = dataclasses.replace(BrokerConfig(), **limits)
+        if self.on_map is not None:
+            self.on_map(self.welcome.map)  # what is elsewhere now is not sent here
         self._connection = connection
         for request in self._requests.values():
             request.sent_s = self.loop.time()
@@ -292,29 +324,13 @@ class Link:
         for correlation, request in list(self._requests.items()):
             if not request.repeatable and request.sent_s is not None:
                 del self._requests[correlation]
-                request.on_reply(None, self._cut_off(request))
+                request.on_reply(None, request.cut_off(self.address))
         self._reconnecting = self.loop.create_task(self._reconnect())
 
-    def _cut_off(self, request: Request) -> ConnectionLost:
-        lost = f"the connection to {self.address} was lost before the reply to {_name(request.command)} came"
-        return ConnectionLost(f"{lost}: it is not known whether it was done")
-
-    def _turned_away(self, error: BaseException | None) -> ConnectionLost:
-        """Why a connection ended before the server said a word."""
-        if isinstance(error, ssl.SSLError):
-            return explain_tls(self.address, error)
-        told = f"{self.address} closed the connection at once"
-        if error is not None and not isinstance(error, ConnectionResetError):
-            return ConnectionLost(f"{told}: {error}")
-        if self._tls is None:
-            return TlsFailed(f"{told} (a server that speaks TLS does: give tls or ca)")
-        return TlsFailed(f"{told} (one that asks clients for a certificate does: give cert and its key)")
-
-    async def _reconnect(self) -> None:
-        backoff_s = _BACKOFF_FIRST_S
+    async def _reconnect(self, backoff_s: float = _BACKOFF_FIRST_S) -> None:
         while not self.closed:
             await asyncio.sleep(backoff_s * _jitter.uniform(0.5, 1.0))
-            backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+            backoff_s = max(_BACKOFF_FIRST_S, min(2 * backoff_s, self.backoff_max_s))
             try:
                 await self._connect()
             except (Unauthenticated, Forbidden) as error:
@@ -330,7 +346,7 @@ class Link:
         """The server refuses this client, and would do so again: all requests fail."""
         _log.error("%s refuses this client: %s", self.address, error)
         self._refused = error
-        self.generation += 1  # nothing is held on a connection any more
+        self.generation = next(self._generations)  # nothing is held on a connection any more
         requests, self._requests = self._requests, {}
         for request in requests.values():
             request.on_reply(None, _again(error, "" if request.sent_s is None else "; it is not known what was done"))
@@ -344,7 +360,7 @@ class Link:
         for correlation, request in list(self._requests.items()):
             if request.deadline_s <= now_s or (request.sent_s is None and request.asked_s + self.timeout_s <= now_s):
                 del self._requests[correlation]
-                request.on_reply(None, self._too_late(request, now_s))
+                request.on_reply(None, request.too_late(self.address, now_s, self._why_not))
         connection = self._connection
         if connection is not None:
             patience_s = max(self.welcome.idle_timeout_s / 3, 3 * _SWEEP_S)
@@ -354,21 +370,16 @@ class Link:
                 connection.abort(ConnectionLost(f"nothing was heard from {self.address} for {3 * patience_s:.1f} s"))
         self._sweeping = self.loop.call_later(_SWEEP_S, self._sweep)
 
-    def _too_late(self, request: Request, now_s: float) -> PenstockError:
-        name = _name(request.command)
-        if request.sent_s is None:
-            return ConnectionLost(
-                f"{self.address} could not be reached in time ({self._why_not or 'no connection'}): {name} was not sent"
-            )
-        return RequestTimeout(
-            f"{self.address} did not answer {name} within {now_s - request.sent_s:.1f} s: "
-            "it is not known whether it was done"
-        )
-
     async def close(self) -> None:
         """Close the connection; requests without a reply fail."""
+        connection = self.drop()
+        if connection is not None and self._tls is not None:
+            await connection.closed()
+
+    def drop(self) -> Connection | None:
+        """As `close`, without waiting for the last word of TLS; the connection that there was."""
         if self.closed:
-            return
+            return None
         self.closed = True
         self._connected.set()
         if self._sweeping is not None:
@@ -381,18 +392,9 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-            if self._tls is not None:
-                await connection.closed()
+        return connection
 
 
 def _again(error: PenstockError, more: str = "") -> PenstockError:
     """A copy of an error that several callers get."""
     return type(error)(f"{error}{more}")
-
-
-def _name(command: int) -> str:
-    return Command(command).name
-
-
-def ignore_reply(reply: bytes | None, error: PenstockError | None) -> None:
-    """Ignore the reply."""

@@ -79,7 +79,7 @@ class AsyncClientReading(AsyncClientCalls):
             request.partition, request.end = number, asked_end
             while following is not None and request.limit != 0:
                 request.offset = following
-                page = decode_page(await self.ask(Command.READ, encode(request), repeatable=True))
+                page = decode_page(await self.ask(Command.READ, encode(request), topic=request.topic, repeatable=True))
                 yield page
                 following = page.next_offset
                 if request.end is None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from penstock.client.consumer import AsyncClientConsumer, AsyncReceived
+from penstock.client.merged import AnyRemote
 from penstock.client.publisher import Publisher
 from penstock.client.received import Received
-from penstock.client.remote import RemoteConsumer
 from penstock.client.requests import subscription
 from penstock.model.message import Data, Message, MessageId, MessageIds
 from penstock.model.names import Priority
@@ -30,9 +30,7 @@ class AsyncClientMessaging(ABC):
         """What messages are published through."""
 
     @abstractmethod
-    async def join(
-        self, options: Subscribe, message_class: type[_Received], auto_extend: bool
-    ) -> RemoteConsumer[_Received]:
+    async def join(self, options: Subscribe, message_class: type[_Received], auto_extend: bool) -> AnyRemote[_Received]:
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
 
     async def publish(

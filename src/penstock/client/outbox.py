@@ -8,11 +8,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from penstock.client.direct import Direct
+from penstock.client.direct import Direct, Directs
 from penstock.client.loop import WAITS_HERE, LoopThread
 from penstock.client.publisher import Publisher, size_of
 from penstock.client.reports import Answer, Report
-from penstock.model.errors import BrokerClosed, Overloaded
+from penstock.model.errors import BrokerClosed, NotOwner, Overloaded
 from penstock.model.message import Message, MessageId, MessageIds
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_published
@@ -27,10 +27,10 @@ class Outbox:
     It uses bare locks only: an exception from a signal handler leaves none of them locked.
     """
 
-    def __init__(self, loop: LoopThread, publisher: Publisher, direct: Direct) -> None:
+    def __init__(self, loop: LoopThread, publisher: Publisher, directs: Directs) -> None:
         self._loop = loop
         self._publisher = publisher
-        self._direct = direct
+        self._directs = directs
         publisher.on_told = self._reported
         self._handed: deque[tuple[str, Message, Report | Answer]] = deque()
         self._lock = threading.Lock()
@@ -43,23 +43,24 @@ class Outbox:
         """Publish a message, and wait until it is durable."""
         if self._loop.is_here:
             raise RuntimeError(WAITS_HERE)
-        if self._direct.generation and not self._unreported and not self._closed and not self._publisher.lingers:
-            identity = self._publish_here(topic, message)
+        direct = self._directs.of(topic)
+        if direct.generation and not self._unreported and not self._closed and not self._publisher.lingers:
+            identity = self._publish_here(direct, topic, message)
             if identity is not None:
                 return identity
         answer = Answer()
         self._hand_over(topic, message, answer)
         return answer.wait()
 
-    def _publish_here(self, topic: str, message: Message) -> MessageId | None:
+    def _publish_here(self, direct: Direct, topic: str, message: Message) -> MessageId | None:
         """Publish a message from this thread; None if that was not possible, and it was not published."""
         replies: list[bytes] = []
         body, _ = self._publisher.encode(topic, [message])
         try:
-            if not self._direct.ask(Command.PUBLISH, body, replies, repeatable=True):
+            if not direct.ask(Command.PUBLISH, body, replies, repeatable=True):
                 return None
-        except Overloaded:
-            return None  # there, it waits for room
+        except (Overloaded, NotOwner):
+            return None  # there, it waits for room, or finds the owner
         return decode_published(replies[0]).ids(topic)[0]
 
     def publish_soon(self, topic: str, message: Message) -> Report:

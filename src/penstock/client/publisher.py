@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from penstock.client.link import Link
+from penstock.client.cluster import Cluster
 from penstock.model.batch import Batch
 from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded, PenstockError, TopicNotFound
 from penstock.model.intake import check_messages, check_producer
@@ -104,8 +104,9 @@ class _Divided:
 class Publisher:
     """Numbers every request of one producer, so that the server recognises a repeated one."""
 
-    def __init__(self, link: Link, linger_s: float, batch_size: int) -> None:
-        self._link = link
+    def __init__(self, cluster: Cluster, linger_s: float, batch_size: int) -> None:
+        self._cluster = cluster
+        self._link = cluster.first
         self._linger_s = linger_s
         self._batch_size = batch_size
         self._producer = uuid.uuid4().hex
@@ -171,7 +172,7 @@ class Publisher:
         while self._is_busy() or self._full:
             self._less.clear()
             await self._less.wait()
-        await self._link.ready(self._link.timeout_s)
+        await self._cluster.ready(topic, self._link.timeout_s)
         if len(rows) == 1:
             check_messages(rows, self._link.limits, 0)  # what is wrong with it is told as of a batch
         future: asyncio.Future[MessageIds] = self._link.loop.create_future()
@@ -246,7 +247,7 @@ class Publisher:
         if not count:
             on_outcome(MessageIds(topic, []), None)
             return
-        self._link.send(Command.PUBLISH, body, on_reply, repeatable=repeatable)
+        self._cluster.send(topic, Command.PUBLISH, body, on_reply, repeatable=repeatable)
         self._under_way[number] = (reports, len(body))
         self._under_way_bytes += len(body)
 

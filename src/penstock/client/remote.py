@@ -13,16 +13,19 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
+from penstock.client.cluster import Cluster
 from penstock.client.finishing import Finishing
 from penstock.client.leases import GatheredAcks, LeaseKeeper
-from penstock.client.link import Link, ignore_reply
+from penstock.client.link import Link
+from penstock.client.pending import ignore_reply
 from penstock.client.received import Lease, Received, by_lease, held_by, messages_of, named, portions
+from penstock.client.seat import Seat
 from penstock.model.errors import (
     BrokerClosed,
     ConnectionLost,
     ConsumerNotFound,
-    GroupInUse,
     LeaseLost,
+    NotOwner,
     PenstockError,
 )
 from penstock.model.options import duration, optional, whole
@@ -36,9 +39,7 @@ from penstock.protocol.consuming import (
     Receive,
     Rows,
     Subscribe,
-    Subscribed,
     decode_delivery,
-    decode_subscribed,
     encode,
 )
 from penstock.protocol.failures import error_of
@@ -46,7 +47,6 @@ from penstock.protocol.frames import Command
 
 _WINDOW = 100
 _TAKEN_S = 0.05
-_SEAT_TAKEN_S = 0.2
 
 Message = TypeVar("Message", bound=Received)
 
@@ -54,18 +54,24 @@ Message = TypeVar("Message", bound=Received)
 class RemoteConsumer(Generic[Message]):
     """What the awaited and the plain consumer share; `message_class` is what they hand out."""
 
-    def __init__(self, link: Link, options: Subscribe, message_class: type[Message], auto_extend: bool) -> None:
-        self._link = link
+    def __init__(
+        self,
+        cluster: Cluster,
+        shard: int | None,
+        options: Subscribe,
+        message_class: type[Message],
+        auto_extend: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._seat = seat = Seat(cluster, shard, options)
+        seat.on_left, seat.on_switched, seat.on_taken = self._forget, self._switch, self._push_again
+        link = seat.link
         self._options = options
         self._class = message_class
         self._face: object = self  # what messages are finished through
-        self.closed = False
-        self.name = options.name or ""
         self.group = options.group
-        self.number = 0  # as the server knows it
         self.timeout_s = link.timeout_s
-        self._generation = 0  # of the connection that it has its number on
-        self._joining = asyncio.Lock()
+        self.begin = seat.begin
         self._buffer: deque[Message] = deque()
         self._arrived = asyncio.Event()
         self._ahead = _WINDOW
@@ -87,82 +93,61 @@ class RemoteConsumer(Generic[Message]):
     # Coming and going.
 
     @property
-    def _is_seated(self) -> bool:
-        return self.number != 0 and self._generation == self._link.generation
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._seat.closed
+
+    @property
+    def name(self) -> str:
+        """Its name, as traces show it."""
+        return self._seat.name
+
+    @property
+    def number(self) -> int:
+        """As the server knows it."""
+        return self._seat.number
+
+    @property
+    def link(self) -> Link:
+        """The link to the owner of its topics, as far as it is known."""
+        return self._seat.link
+
+    def _switch(self, link: Link) -> None:
+        """The owner of its topics is another one now."""
+        if self._pushing:
+            self.link.on_connected.remove(self.resume)
+            link.on_connected.append(self.resume)
+
+    async def _push_again(self) -> None:
+        """It has joined: go on being pushed to."""
+        if self._pushing:
+            self.link.on_push[self.number] = self._pushed
+            await self.link.ask(Command.PUSH, encode(Push(self.number, _WINDOW)))
 
     def may_be_asked_past(self, generation: int) -> bool:
         """Whether threads may use the consumer past the loop, on a connection: then nothing of it is noted here."""
         idle = not (self.closed or self._pushing or self._buffer or self._keeper is not None)
-        return idle and self._is_seated and self._generation == generation
-
-    async def join(self) -> None:
-        """Join the group on the current connection."""
-        async with self._joining:
-            if self.closed:
-                raise BrokerClosed(f"the consumer {self.name!r} is closed")
-            if self._is_seated:
-                return
-            generation = self._link.generation
-            member = await self._subscribe()
-            self._forget()
-            self.number, self.name, self._generation = member.consumer, member.name, generation
-            if self._pushing:
-                self._link.on_push[self.number] = self._pushed
-                await self._link.ask(Command.PUSH, encode(Push(self.number, _WINDOW)))
-
-    async def _subscribe(self) -> Subscribed:
-        """Join; if it was cancelled or closed meanwhile, leave again."""
-        if not self._link.connected:
-            raise ConnectionLost(f"there is no connection to {self._link.address} to subscribe on")
-        asking = asyncio.ensure_future(self._link.ask(Command.SUBSCRIBE, encode(self._options)))
-        try:
-            member = decode_subscribed(await asyncio.shield(asking))
-        except asyncio.CancelledError:
-            asking.add_done_callback(self._leave_unwanted)
-            raise
-        if self.closed:
-            self._leave(member.consumer)
-            raise BrokerClosed(f"the consumer {self.name!r} is closed")
-        return member
-
-    def _leave_unwanted(self, asked: asyncio.Future[bytes]) -> None:
-        if not asked.cancelled() and asked.exception() is None:
-            self._leave(decode_subscribed(asked.result()).consumer)
-
-    def _leave(self, number: int) -> None:
-        if self._link.connected:
-            self._link.send(Command.UNSUBSCRIBE, encode(ConsumerRequest(number)), ignore_reply)
-
-    async def _joined(self, patience_s: float | None = None) -> None:
-        """As `join`, even if connections are lost meanwhile; at most `patience_s`."""
-        loop = self._link.loop
-        until_s = None if patience_s is None else loop.time() + patience_s
-        seat_until_s = loop.time() + self._link.timeout_s
-        while not self._is_seated or self.closed:
-            await self._link.ready(None if until_s is None else max(0.001, until_s - loop.time()))
-            try:
-                await self.join()
-            except ConnectionLost:
-                continue
-            except GroupInUse:  # by this consumer, on a connection that the server has not given up yet
-                if not self._generation or loop.time() > seat_until_s:
-                    raise
-                await asyncio.sleep(_SEAT_TAKEN_S)
+        return idle and self._seat.is_taken and self._seat.generation == generation
 
     def _forget(self) -> None:
         """Drop waiting messages: they were leased on a connection that is gone."""
-        if self._generation == self._link.generation:
-            self._link.on_push.pop(self.number, None)
+        if self._seat.generation == self.link.generation:
+            self.link.on_push.pop(self.number, None)
         self._buffer.clear()
         self._taken.clear()
 
     def resume(self) -> None:
         """There is a new connection: subscribe again at once, because messages are pushed."""
-        self._resuming = self._link.loop.create_task(self._resume())
+        self._resuming = self.link.loop.create_task(self._resume())
+
+    def _moved(self) -> None:
+        """Shards have moved: subscribe again if it was that of its topics."""
+        if not self.closed and not self._seat.is_taken:
+            self.resume()
 
     async def _resume(self) -> None:
         try:
-            await self._joined()
+            await self._seat.take()
         except PenstockError as error:
             if not self.closed:
                 self._broken = error
@@ -172,7 +157,7 @@ class RemoteConsumer(Generic[Message]):
         """Give back what is held and leave the group; closing twice is harmless."""
         if self.closed:
             return
-        self.closed = True
+        self._seat.closed = True
         self._arrived.set()
         if self._keeper is not None:
             self._keeper.close()
@@ -181,9 +166,8 @@ class RemoteConsumer(Generic[Message]):
                 timer.cancel()
         self._stop_pushing()
         self._forget()
-        if self._is_seated and self._link.connected:
-            with contextlib.suppress(ConnectionLost, ConsumerNotFound):  # then it has left already
-                await self._link.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(self.number)))
+        with contextlib.suppress(ConnectionLost, ConsumerNotFound, NotOwner):  # then it has left already
+            await self._seat.leave()
 
     # Receiving.
 
@@ -196,25 +180,25 @@ class RemoteConsumer(Generic[Message]):
             ready = [message for _ in range(wanted) if (message := self._take()) is not None]
             if ready:
                 return ready
-        loop = self._link.loop
+        loop = self.link.loop
         until_s = loop.time() + wait_s
         while True:
-            await self._joined(max(0.0, until_s - loop.time()) + self._link.timeout_s)
-            generation = self._generation
+            await self._seat.take(max(0.0, until_s - loop.time()) + self.link.timeout_s)
+            generation = self._seat.generation
             try:
                 found = await self._ask_for_messages(wanted, max(0.0, until_s - loop.time()), visibility_s)
-            except (ConnectionLost, ConsumerNotFound):
-                if self.closed or loop.time() >= until_s + self._link.timeout_s:
+            except (ConnectionLost, ConsumerNotFound, NotOwner) as error:
+                if self.closed or loop.time() >= until_s + self.link.timeout_s:
                     raise
-                if self._generation == generation:
-                    self.number = 0
+                if self._seat.generation == generation:
+                    await self._seat.lost(error)
                 continue
             if found or loop.time() >= until_s or self.closed:
                 self._keep(found)
                 return found
 
     async def _ask_for_messages(self, wanted: int, wait_s: float, visibility_s: float | None) -> list[Message]:
-        future: asyncio.Future[list[Message]] = self._link.loop.create_future()
+        future: asyncio.Future[list[Message]] = self.link.loop.create_future()
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
             if error is not None or reply is None:
@@ -228,7 +212,7 @@ class RemoteConsumer(Generic[Message]):
                 self.give_back(found)
 
         request = self.asking_for(wanted, wait_s, visibility_s)
-        correlation = self._link.send(Command.RECEIVE, request, on_reply, timeout_s=wait_s + self._link.timeout_s)
+        correlation = self.link.send(Command.RECEIVE, request, on_reply, timeout_s=wait_s + self.link.timeout_s)
         try:
             return await future
         except asyncio.CancelledError:
@@ -243,7 +227,7 @@ class RemoteConsumer(Generic[Message]):
 
     def cancel(self, correlation: int) -> None:
         """Nobody waits for the messages of a request any more."""
-        self._link.tell(Command.CANCEL, encode(Cancel(self.number, correlation)))
+        self.link.tell(Command.CANCEL, encode(Cancel(self.number, correlation)))
 
     def messages_in(self, reply: bytes) -> list[Message]:
         """The messages of a reply."""
@@ -253,15 +237,15 @@ class RemoteConsumer(Generic[Message]):
         now_s = time.monotonic()
         found: list[Message] = []
         for some in rows:
-            lease = Lease(some, self._face, self._generation, now_s)
+            lease = Lease(some, self._face, self._seat.generation, now_s)
             found += messages_of(some, self._class, lease)
         return found
 
     def give_back(self, messages: list[Message]) -> None:
         """Release messages that nobody waits for."""
         held = [held_by(lease, offsets) for lease, offsets in by_lease(messages).items() if lease is not None]
-        if held and not self._link.closed:
-            self._link.send(Command.RELEASE, encode(Finish(self.number, held)), ignore_reply)
+        if held and not self.link.closed:
+            self.link.send(Command.RELEASE, encode(Finish(self.number, held)), ignore_reply)
 
     # One by one.
 
@@ -287,26 +271,34 @@ class RemoteConsumer(Generic[Message]):
 
     async def _begin_pushing(self) -> None:
         self._pushing = True
-        self._link.on_connected.append(self.resume)
+        self.link.on_connected.append(self.resume)
+        self._cluster.on_moved.append(self._moved)
         try:
-            await self._joined()
-            self._link.on_push[self.number] = self._pushed
-            await self._link.ask(Command.PUSH, encode(Push(self.number, _WINDOW)))
-        except (ConnectionLost, ConsumerNotFound):
-            pass  # it is asked for again on the next connection
+            await self._seat.take()
+            self.link.on_push[self.number] = self._pushed
+            await self.link.ask(Command.PUSH, encode(Push(self.number, _WINDOW)))
+        except (ConnectionLost, ConsumerNotFound, NotOwner):
+            pass  # it is asked for again on the next connection, or at the next owner
         except PenstockError:
             self._stop_pushing()
             raise
 
     def _stop_pushing(self) -> None:
         self._pushing = False
-        if self.resume in self._link.on_connected:
-            self._link.on_connected.remove(self.resume)
+        if self.resume in self.link.on_connected:
+            self.link.on_connected.remove(self.resume)
+        if self._moved in self._cluster.on_moved:
+            self._cluster.on_moved.remove(self._moved)
 
     def _pushed(self, body: memoryview | bytes) -> None:
         delivery: Delivery = decode_delivery(body)
         if delivery.error is not None:
-            self._broken = error_of(delivery.error)
+            error = error_of(delivery.error)
+            if isinstance(error, NotOwner):
+                self._seat.number = 0
+                self.resume()
+                return
+            self._broken = error
         self._ahead = delivery.ahead
         self._buffer.extend(self._messages(delivery.rows))
         self._arrived.set()
@@ -326,8 +318,8 @@ class RemoteConsumer(Generic[Message]):
             ):
                 self._say_taken()
             elif self._taken_timer is None:
-                self._taken_timer = self._link.loop.call_later(_TAKEN_S, self._say_taken)
-            if self._link.connected and lease.generation == self._link.generation and left_s > 0:
+                self._taken_timer = self.link.loop.call_later(_TAKEN_S, self._say_taken)
+            if self.link.connected and lease.generation == self.link.generation and left_s > 0:
                 self._keep([message])
                 return message
         return None
@@ -337,9 +329,9 @@ class RemoteConsumer(Generic[Message]):
             self._taken_timer.cancel()
             self._taken_timer = None
         taken, self._taken = self._taken, []
-        if taken and self._generation == self._link.generation:
+        if taken and self._seat.generation == self.link.generation:
             held = [held_by(lease, offsets) for lease, offsets in by_lease(taken).items() if lease is not None]
-            self._link.tell(Command.TAKEN, encode(Finish(self.number, held)))
+            self.link.tell(Command.TAKEN, encode(Finish(self.number, held)))
 
     # What becomes of messages.
 
@@ -352,14 +344,14 @@ class RemoteConsumer(Generic[Message]):
             self._keeper.finished(finishing.leases)
         for body, some in finishing.requests(self.number, reason, seconds):
             try:
-                await self._link.ask(command, body)
-            except (LeaseLost, ConsumerNotFound) as error:
+                await self.link.ask(command, body)
+            except (LeaseLost, ConsumerNotFound, NotOwner) as error:
                 finishing.refused(some, error)
         finishing.conclude()
 
     def finishing(self, messages: Iterable[Message]) -> Finishing:
         """Messages that are to be finished."""
-        return Finishing(messages, self._face, self._link.generation)
+        return Finishing(messages, self._face, self.link.generation)
 
     def _keep(self, messages: list[Message]) -> None:
         if self._keeper is not None and not self._options.autoack:
@@ -367,12 +359,12 @@ class RemoteConsumer(Generic[Message]):
 
     async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
         assert self._keeper is not None
-        self._keeper.finished([one for one in held if one[0].generation != self._link.generation])
-        for some in portions([one for one in held if one[0].generation == self._link.generation]):
+        self._keeper.finished([one for one in held if one[0].generation != self.link.generation])
+        for some in portions([one for one in held if one[0].generation == self.link.generation]):
             body = encode(Finish(self.number, [held_by(*one) for one in some], "", seconds))
             try:
-                await self._link.ask(Command.EXTEND, body)
-            except (LeaseLost, ConsumerNotFound) as error:  # whoever settles them will hear of it
+                await self.link.ask(Command.EXTEND, body)
+            except (LeaseLost, ConsumerNotFound, NotOwner) as error:  # whoever settles them will hear of it
                 lost = error.ids if isinstance(error, LeaseLost) else None
                 self._keeper.finished(some if lost is None else named(some, lost))
             except PenstockError:
@@ -380,14 +372,14 @@ class RemoteConsumer(Generic[Message]):
 
     def _beat(self) -> None:
         """Send heartbeats, so that the consumer keeps its partitions during long work."""
-        if self._is_seated and self._link.connected:
-            self._link.send(Command.HEARTBEAT, encode(ConsumerRequest(self.number)), ignore_reply)
-        self._beating = self._link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
+        if self._seat.is_taken and self.link.connected:
+            self.link.send(Command.HEARTBEAT, encode(ConsumerRequest(self.number)), ignore_reply)
+        self._beating = self.link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
 
     async def heartbeat(self) -> None:
         """Send a heartbeat."""
-        await self._joined(self._link.timeout_s)
-        await self._link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self.number)))
+        await self._seat.take(self.link.timeout_s)
+        await self.link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self.number)))
 
 
 def wanted_of(

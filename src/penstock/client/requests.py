@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.api.operation import ALL, Operation
 from penstock.model.errors import InvalidArgument
 from penstock.model.message import MessageId
 from penstock.model.names import check_group_name, check_topic_names
@@ -27,6 +28,14 @@ def encode_call(operation: str, arguments: Mapping[str, Any]) -> bytes:
         return encode(Call(operation, {name: _plain(value) for name, value in arguments.items()}))
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{operation}: {error}") from error
+
+
+def topic_of(operation: Operation, arguments: Mapping[str, Any]) -> str | None:
+    """The topic that a call is about, by which it finds the process that has it; None if any can do it."""
+    given = None if operation.route == ALL else arguments.get(operation.route)
+    if given is None or operation.route != "identity":
+        return given if isinstance(given, str) else None
+    return given.topic if isinstance(given, MessageId) else str(given).partition("/")[0]
 
 
 def decode_result(result: type[Result] | None, reply: bytes) -> Result:

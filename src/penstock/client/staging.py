@@ -16,6 +16,7 @@ from penstock.client.stages import REFUSED, Filling, batches_of
 from penstock.model.intake import check_messages
 from penstock.model.message import Message
 from penstock.model.names import check_stage_name, check_topic_name
+from penstock.protocol.decoding import topic_of
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_staged, encode_stage
 
@@ -63,7 +64,9 @@ class AsyncClientStaging(AsyncCaller):
         body = encode_stage(stage, filling.writer, filling.requests, batch)
         filling.given_up = True  # until it is known what became of it: Ctrl-C may come at any time
         try:
-            messages = decode_staged(await self.ask(Command.STAGE, body, repeatable=True)).messages
+            messages = decode_staged(
+                await self.ask(Command.STAGE, body, topic=topic_of(batch), repeatable=True)
+            ).messages
         except REFUSED:
             filling.given_up = not is_first
             raise

@@ -6,12 +6,13 @@ made from those of the client for asyncio (`tools/faces.py`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 from typing import Self, TypeVar
 
 from penstock.client.client import AsyncClient
-from penstock.client.direct import Direct
+from penstock.client.direct import Directs
 from penstock.client.link import Link
 from penstock.client.loop import LoopThread
 from penstock.client.outbox import Outbox
@@ -21,7 +22,7 @@ from penstock.client.sync_messaging import ClientMessaging
 from penstock.client.sync_staging import ClientStaging
 from penstock.client.waited import WaitedConsumer
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed
+from penstock.model.errors import BrokerClosed, NotOwner
 from penstock.model.info import RecoveryReport
 from penstock.model.units import Duration
 from penstock.protocol.consuming import Subscribe
@@ -76,8 +77,8 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         except BaseException:
             self._loop.stop()
             raise
-        self._direct = Direct(self._loop, client.link)
-        self._outbox = Outbox(self._loop, client.publisher, self._direct)
+        self._directs = Directs(self._loop, client.links)
+        self._outbox = Outbox(self._loop, client.publisher, self._directs)
 
     @property
     def link(self) -> Link:
@@ -97,13 +98,24 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
     def join(self, options: Subscribe, message_class: type[_Received], auto_extend: bool) -> WaitedConsumer[_Received]:
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
         remote = self._loop.wait(self._client.join(options, message_class, auto_extend))
-        return WaitedConsumer(self._loop, remote, self._direct)
+        return WaitedConsumer(self._loop, remote, self._directs)
 
-    def ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
+    def ask(
+        self,
+        command: Command,
+        body: bytes,
+        *,
+        topic: str | None = None,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
+    ) -> bytes:
         replies: list[bytes] = []
-        if self._direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s):
-            return replies[0]
-        return self._loop.wait(self.link.ask(command, body, repeatable=repeatable, timeout_s=timeout_s))
+        with contextlib.suppress(NotOwner):  # nothing was done: the loop finds the owner
+            direct = self._directs.of(topic)
+            if direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s):
+                return replies[0]
+        links = self._client.links
+        return self._loop.wait(links.ask(topic, command, body, repeatable=repeatable, timeout_s=timeout_s))
 
     def _ready(self) -> None:
         self._loop.wait(self.link.ready(self.link.timeout_s))

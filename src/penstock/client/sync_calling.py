@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from penstock.api.operations import OPERATIONS
 from penstock.client.link import Link
-from penstock.client.requests import decode_result, encode_call
+from penstock.client.requests import decode_result, encode_call, topic_of
 from penstock.protocol.frames import Command
 from penstock.protocol.session import encode
 
@@ -26,8 +26,16 @@ class Caller(ABC):
         """The connection, and what is known of the server."""
 
     @abstractmethod
-    def ask(self, command: Command, body: bytes, *, repeatable: bool = False, timeout_s: float | None = None) -> bytes:
-        """Ask for something and wait for the reply."""
+    def ask(
+        self,
+        command: Command,
+        body: bytes,
+        *,
+        topic: str | None = None,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Ask for something, of the owner of a topic if it is about one, and wait for the reply."""
 
     def call(self, operation: str, result: type[Result] | None, /, **arguments: Any) -> Result:
         """Call an operation of the broker by its name."""
@@ -35,7 +43,9 @@ class Caller(ABC):
         rules = OPERATIONS.get(operation)  # a newer server may have more
         repeatable = rules is not None and rules.repeatable
         timeout_s = max(self.link.timeout_s, _PATIENCE_S) if rules is not None and rules.is_patient else None
-        return decode_result(result, self.ask(Command.CALL, body, repeatable=repeatable, timeout_s=timeout_s))
+        topic = None if rules is None else topic_of(rules, arguments)
+        reply = self.ask(Command.CALL, body, topic=topic, repeatable=repeatable, timeout_s=timeout_s)
+        return decode_result(result, reply)
 
     def ping(self) -> float:
         """Ask the server whether it is there; how many seconds the answer took."""

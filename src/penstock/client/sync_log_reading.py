@@ -77,7 +77,7 @@ class ClientReading(ClientCalls):
             request.partition, request.end = number, asked_end
             while following is not None and request.limit != 0:
                 request.offset = following
-                page = decode_page(self.ask(Command.READ, encode(request), repeatable=True))
+                page = decode_page(self.ask(Command.READ, encode(request), topic=request.topic, repeatable=True))
                 yield page
                 following = page.next_offset
                 if request.end is None:

@@ -17,6 +17,7 @@ from penstock.client.sync_calling import Caller
 from penstock.model.intake import check_messages
 from penstock.model.message import Message
 from penstock.model.names import check_stage_name, check_topic_name
+from penstock.protocol.decoding import topic_of
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_staged, encode_stage
 
@@ -64,7 +65,7 @@ class ClientStaging(Caller):
         body = encode_stage(stage, filling.writer, filling.requests, batch)
         filling.given_up = True  # until it is known what became of it: Ctrl-C may come at any time
         try:
-            messages = decode_staged(self.ask(Command.STAGE, body, repeatable=True)).messages
+            messages = decode_staged(self.ask(Command.STAGE, body, topic=topic_of(batch), repeatable=True)).messages
         except REFUSED:
             filling.given_up = not is_first
             raise

@@ -8,12 +8,13 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from penstock.client.direct import Direct
-from penstock.client.link import DIRECT
+from penstock.client.direct import Direct, Directs
 from penstock.client.loop import LoopThread
+from penstock.client.merged import AnyRemote
+from penstock.client.pending import DIRECT
 from penstock.client.received import Received
 from penstock.client.remote import RemoteConsumer, wanted_of
-from penstock.model.errors import BrokerClosed, ConnectionLost, ConsumerNotFound, LeaseLost, PenstockError
+from penstock.model.errors import BrokerClosed, ConnectionLost, ConsumerNotFound, LeaseLost, NotOwner, PenstockError
 from penstock.model.units import Duration
 from penstock.protocol.frames import Command
 
@@ -25,10 +26,11 @@ Message = TypeVar("Message", bound=Received)
 class WaitedConsumer(Generic[Message]):
     """The methods of `RemoteConsumer` in plain calls."""
 
-    def __init__(self, loop: LoopThread, remote: RemoteConsumer[Message], direct: Direct) -> None:
+    def __init__(self, loop: LoopThread, remote: AnyRemote[Message], directs: Directs) -> None:
         self._loop = loop
         self._remote = remote
-        self._direct = direct
+        self._alone = remote if isinstance(remote, RemoteConsumer) else None  # which threads may use past the loop
+        self._directs = directs
         self.group, self.finish_through = remote.group, remote.finish_through
 
     @property
@@ -37,31 +39,36 @@ class WaitedConsumer(Generic[Message]):
 
     def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
         received: list[Message] = []
-        if self._is_direct:
+        if direct := self._direct():
             wanted, wait_s, visibility_s = wanted_of(max_messages, wait, visibility_timeout)
             until_s = time.monotonic() + wait_s
-            self._receive_here(received, wanted, wait_s, visibility_s)
+            self._receive_here(direct, received, wanted, wait_s, visibility_s)
             wait = max(0.0, until_s - time.monotonic())
             if received or not wait:
                 return received
         self._take(self._receive(received, max_messages, wait, visibility_timeout), received)
         return received
 
-    @property
-    def _is_direct(self) -> bool:
-        """Whether this thread can ask the server itself."""
-        generation = self._direct.generation
-        return generation > 0 and self._remote.may_be_asked_past(generation)
+    def _direct(self) -> Direct | None:
+        """What this thread can ask the server with, if it can."""
+        if self._alone is None:
+            return None
+        direct = self._directs.of_link(self._alone.link)
+        generation = direct.generation
+        return direct if generation > 0 and self._alone.may_be_asked_past(generation) else None
 
-    def _receive_here(self, received: list[Message], wanted: int, wait_s: float, visibility_s: float | None) -> None:
+    def _receive_here(
+        self, direct: Direct, received: list[Message], wanted: int, wait_s: float, visibility_s: float | None
+    ) -> None:
         """Receive messages in this thread, if that can be done."""
-        body = self._remote.asking_for(wanted, wait_s, visibility_s)
+        assert self._alone is not None
+        body = self._alone.asking_for(wanted, wait_s, visibility_s)
         replies: list[bytes] = []
         try:
             patience_s = wait_s + self._remote.timeout_s
-            if self._direct.ask(Command.RECEIVE, body, replies, timeout_s=patience_s, unwanted=self._unwanted):
-                received += self._remote.messages_in(replies[0])
-        except (ConnectionLost, ConsumerNotFound):
+            if direct.ask(Command.RECEIVE, body, replies, timeout_s=patience_s, unwanted=self._unwanted):
+                received += self._alone.messages_in(replies[0])
+        except (ConnectionLost, ConsumerNotFound, NotOwner):
             pass  # the loop subscribes again
         except PenstockError:
             raise
@@ -72,14 +79,15 @@ class WaitedConsumer(Generic[Message]):
 
     def _give_up(self, replies: list[bytes]) -> None:
         """Nobody waits for messages any more; those that came are released."""
+        assert self._alone is not None
         if not replies:
-            self._remote.cancel(DIRECT)
+            self._alone.cancel(DIRECT)
         for reply in replies:
             self._unwanted(reply, None)
 
     def _unwanted(self, reply: bytes | None, _: PenstockError | None) -> None:
-        if reply is not None:
-            self._remote.give_back(self._remote.messages_in(reply))
+        if reply is not None and self._alone is not None:
+            self._alone.give_back(self._alone.messages_in(reply))
 
     async def _receive(
         self, received: list[Message], max_messages: int, wait: Duration, visibility_timeout: Duration | None
@@ -119,14 +127,15 @@ class WaitedConsumer(Generic[Message]):
 
     def _finish_here(self, command: Command, messages: list[Message], reason: str, seconds: float | None) -> bool:
         """Finish messages in this thread, if that can be done in one request; whether it was."""
-        if not self._is_direct or len(messages) > _FINISHED_HERE_MAX:
+        direct = self._direct()
+        if direct is None or self._alone is None or len(messages) > _FINISHED_HERE_MAX:
             return False
-        finishing = self._remote.finishing(messages)
-        for body, some in finishing.requests(self._remote.number, reason, seconds):
+        finishing = self._alone.finishing(messages)
+        for body, some in finishing.requests(self._alone.number, reason, seconds):
             try:
-                if not self._direct.ask(command, body, []):
+                if not direct.ask(command, body, []):
                     return False
-            except (LeaseLost, ConsumerNotFound) as error:
+            except (LeaseLost, ConsumerNotFound, NotOwner) as error:
                 finishing.refused(some, error)
         finishing.conclude()
         return True
