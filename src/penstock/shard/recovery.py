@@ -51,7 +51,7 @@ def recover(storage: Storage, config: BrokerConfig, clock: ShardClock) -> Recove
     if checkpoint is None:
         if storage.list("journal") or storage.list("topics"):
             raise CorruptData("checkpoint-a", 0, "it is missing, although there is data")
-        return Recovered(uuid.UUID(bytes=clock.random_bytes(16), version=4).bytes, 0, 0, State(config))
+        return Recovered(new_broker_id(clock), 0, 0, State(config))
     found = Recovered(
         checkpoint.broker,
         checkpoint.epoch,
@@ -72,6 +72,11 @@ def recover(storage: Storage, config: BrokerConfig, clock: ShardClock) -> Recove
     _note_removed_stages(storage, found.state)
     keep_to_limits(found.state)
     return found
+
+
+def new_broker_id(clock: ShardClock) -> bytes:
+    """The identity of a new broker, which its journal files have in their headers."""
+    return uuid.UUID(bytes=clock.random_bytes(16), version=4).bytes
 
 
 def journal_sequences(storage: Storage) -> list[int]:

@@ -28,7 +28,7 @@ from penstock.model.bounds import shown
 from penstock.model.errors import CorruptData, InvalidArgument, PenstockError, ScheduleNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.intake import check_message
-from penstock.model.message import Message
+from penstock.model.message import Message, StoredMessage
 from penstock.model.names import check_group_name
 from penstock.model.schedules import SCHEDULES, Schedule, check_open_topic
 from penstock.model.singles import batch_of
@@ -38,7 +38,7 @@ from penstock.shard.core import Core
 from penstock.shard.dispatch.dispatcher import Dispatcher
 from penstock.shard.flow import check_flow
 from penstock.shard.publishing import Publishing
-from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.reading.log_reader import LogReader, LogSource
 
 _TRY_AGAIN_US = 1_000_000
 _BROKEN_US = 60_000_000
@@ -196,10 +196,7 @@ class Schedules:
         before = self._known(schedule.name)
         if before is not None:
             self._withdraw(before[1])
-        batch = Batch([encode_schedule(schedule)], keys=[schedule.name.encode()])
-        if schedule.next_us:
-            batch.deliver_at = array("q", [schedule.next_us])
-        ids, commit = self._publishing.append_schedules(batch, self._core.clock.wall_us())
+        ids, commit = self._publishing.append_schedules(batch_of_schedule(schedule), self._core.clock.wall_us())
         assert commit is not None
         self._coming[schedule.name] = (schedule, Offsets([ids[0].offset]))
         self._retry_us.pop(schedule.name, None)
@@ -209,10 +206,7 @@ class Schedules:
         return commit
 
     def _withdraw(self, offsets: Offsets) -> Commit:
-        topic = self._core.catalog.by_name[SCHEDULES]
-        first, count, others = written(offsets)
-        event = Event(EventKind.PURGED, self._core.clock.wall_us(), first, count, offsets=others)
-        return self._core.log_events(topic, [(0, event)])
+        return withdraw_schedules(self._core, offsets)
 
     def _find(self, name: str) -> _Known:
         assert self._core.lock.held
@@ -222,16 +216,37 @@ class Schedules:
         return found
 
 
-def read_schedules(core: Core) -> Iterator[tuple[int, bytes]]:
+def batch_of_schedule(schedule: Schedule) -> Batch:
+    """The message that a schedule is, delayed until it fires."""
+    batch = Batch([encode_schedule(schedule)], keys=[schedule.name.encode()])
+    if schedule.next_us:
+        batch.deliver_at = array("q", [schedule.next_us])
+    return batch
+
+
+def withdraw_schedules(core: Core, offsets: Offsets) -> Commit:
+    """Let go of the messages of schedules."""
+    first, count, others = written(offsets)
+    event = Event(EventKind.PURGED, core.clock.wall_us(), first, count, offsets=others)
+    return core.log_events(core.catalog.by_name[SCHEDULES], [(0, event)])
+
+
+def read_schedules(source: LogSource) -> Iterator[tuple[int, bytes]]:
     """The schedules that the log holds, by offset, read from segments and journal."""
-    topic = core.catalog.by_name.get(SCHEDULES)
+    try:
+        for message in schedule_messages(source):
+            yield message.offset, message.value
+    except CorruptData as error:  # everything else must go on without them
+        _log.error("schedules are missing: %s", error)
+
+
+def schedule_messages(source: LogSource) -> Iterator[StoredMessage]:
+    """The messages that schedules are, as long as they were not withdrawn."""
+    topic = source.catalog.by_name.get(SCHEDULES)
     if topic is None:
         return
     partition = topic.partitions[0]
     withdrawn = Offsets() if partition.state is None else partition.state.withdrawn
-    try:
-        for message in LogReader(core, partition.messages).messages(Window()):
-            if message.offset not in withdrawn:
-                yield message.offset, message.value
-    except CorruptData as error:  # everything else must go on without them
-        _log.error("schedules are missing: %s", error)
+    for message in LogReader(source, partition.messages).messages(Window()):
+        if message.offset not in withdrawn:
+            yield message
