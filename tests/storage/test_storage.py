@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -336,3 +338,30 @@ def test_files_of_a_directory_are_plain_files_below_it(tmp_path: Path) -> None:
     put_file(storage, "d/file", [b"bytes"])
     assert (tmp_path / "made" / "when missing" / "d" / "file").read_bytes() == b"bytes"
     assert read_file(FileStorage(str(tmp_path / "made" / "when missing")), "d/file") == b"bytes"
+
+
+# Files of another directory.
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_of_another_directory_is_linked_or_copied(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    source, storage = tmp_path / "source", FileStorage(tmp_path / "data")
+    source.write_bytes(b"content")
+    storage.adopt(source, "a/b/c")
+    made = tmp_path / "data/a/b/c"
+    assert made.read_bytes() == b"content"
+    assert made.samefile(source) == has_links
+    monkeypatch.undo()
+    storage.adopt(source, "a/b/c")  # it is there already
+    made.unlink()
+    made.write_bytes(b"another")
+    with pytest.raises(FileExistsError):
+        storage.adopt(source, "a/b/c")
+    assert made.read_bytes() == b"another"

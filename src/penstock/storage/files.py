@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import filecmp
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from penstock.storage.interface import Buffer, inside
 
 READABLE_BY = {"owner": (0o600, 0o700), "group": (0o640, 0o750), "all": (0o644, 0o755)}
 """The modes of files and of directories, by who may read them; the umask may restrict them further."""
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 _BUFFERS_MAX = 1024  # the most that one pwritev takes (IOV_MAX on Linux)
 _JOIN_BYTES_MAX = 64 * 1024  # below this, copying is cheaper than a long vector
 
@@ -105,6 +108,25 @@ class FileStorage:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(self._root / inside(old), self._root / inside(new))
+
+    def adopt(self, source: str | os.PathLike[str], name: str) -> None:
+        """Have a file of another directory here too: the same file, or a synced copy where the disk has no links."""
+        path = self._root / inside(name)
+        self._make(path.parent)
+        try:
+            os.link(source, path)
+        except FileExistsError:
+            if not filecmp.cmp(source, path, shallow=False):
+                raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            shutil.copy2(source, path)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
