@@ -1,10 +1,12 @@
-"""How a data directory is divided: `penstock.json` says it, and stays as it was made.
+"""How a data directory is divided: `penstock.json` says it, and only `resharding` changes it.
 
 A directory without it is one shard, with its files where they have always been. With it, shard 3 has a directory of
 its own, `shards/3`, with the same files.
 """
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 import msgspec
 
@@ -20,11 +22,25 @@ _VERSION = 1
 _UNDIVIDED = ("journal", "topics", *COPIES)  # what stands at the top of a directory that is one shard
 
 
-class _Division(msgspec.Struct, kw_only=True):
+class Step(StrEnum):
+    """What is being done to a directory that gets another number of shards; nobody else may open it meanwhile."""
+
+    COPYING = "copying"
+    """It is a copy of another directory, which is not complete yet."""
+    MOVING_OUT = "moving out"
+    """The old shards are being moved out of the way; the new ones are complete."""
+    MOVING_IN = "moving in"
+    """The new shards are being put in their place."""
+
+
+class Division(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What `penstock.json` says."""
 
     version: int
     shards: int
+    resharding: Step | None = None
+    before: int = 1
+    """While old shards are moved: how many they are."""
 
 
 def divide(storage: Storage, shards: int | None) -> list[Storage]:
@@ -61,12 +77,14 @@ def _division_of(storage: Storage, wanted: int | None) -> int:
     """How many shards it has, once it is divided."""
     found = shards_of(storage)
     if wanted is not None and is_new(storage):
-        division = msgspec.json.encode(_Division(version=_VERSION, shards=wanted))
-        put_file(storage, DIVISION, [msgspec.json.format(division) + b"\n"])
+        write_division(storage, wanted)
         found = wanted
     if wanted not in (None, found):
         made_with = f"{found} shards" if found else "one shard"
-        raise InvalidArgument(f"this directory was made with {made_with}, not with {wanted}: their number is fixed")
+        raise InvalidArgument(
+            f"this directory was made with {made_with}, not with {wanted}: their number is fixed, until "
+            f"`penstock reshard DIR --shards {wanted}` changes it"
+        )
     assert found is not None
     return found
 
@@ -78,16 +96,35 @@ def is_new(storage: Storage) -> bool:
 
 def shards_of(storage: Storage) -> int | None:
     """How many shards `penstock.json` speaks of; None if there is no such file."""
+    division = read_division(storage)
+    if division is None:
+        return None
+    if division.resharding is not None:
+        raise InvalidArgument(
+            f"this directory is not complete: `penstock reshard --shards {division.shards}` was interrupted, or is "
+            "still running; run it again to finish it"
+        )
+    return division.shards
+
+
+def read_division(storage: Storage) -> Division | None:
+    """What `penstock.json` says, whatever is being done to the directory; None if there is no such file."""
     try:
         data = read_file(storage, DIVISION)
     except FileNotFoundError:
         return None
     try:
-        division = msgspec.json.decode(data, type=_Division)
+        division = msgspec.json.decode(data, type=Division)
     except msgspec.MsgspecError as error:
         raise CorruptData(DIVISION, 0, f"it does not say how the directory is divided: {error}") from error
     if division.version != _VERSION:
         raise CorruptData(DIVISION, 0, f"version {shown(division.version)} was written by a newer Penstock")
     if not 1 <= division.shards <= SHARDS_MAX:
         raise CorruptData(DIVISION, 0, f"{shown(division.shards)} is not a number of shards")
-    return division.shards
+    return division
+
+
+def write_division(storage: Storage, shards: int, resharding: Step | None = None, before: int = 1) -> None:
+    """Put `penstock.json` on disk."""
+    division = Division(version=_VERSION, shards=shards, resharding=resharding, before=before)
+    put_file(storage, DIVISION, [msgspec.json.format(msgspec.json.encode(division)) + b"\n"])
