@@ -37,6 +37,7 @@ class Commands(CommandGroup):
         Entry(
             _BROKER, "check", "check:check", "Read every byte that a data directory needs, and tell what is damaged."
         ),
+        Entry(_BROKER, "reshard", "reshard:reshard", "Give a data directory another number of shards."),
         Entry(_RUN, "serve", "serve:serve", "Run a server on a data directory."),
         Entry(
             _RUN,
