@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, TypeVar
@@ -39,6 +40,8 @@ def consumer_of(
     by_shard: dict[int | None, list[str]] = {}
     for topic in options.topics:
         by_shard.setdefault(cluster.shard_of(topic), []).append(topic)
+    if len(by_shard) > 1 and options.name is None:  # a name that one shard gives may be taken in another
+        options = msgspec.structs.replace(options, name=f"consumer-{uuid.uuid4().hex[:12]}")
     parts: dict[int | None, RemoteConsumer[Message]] = {}
     for shard, topics in by_shard.items():
         own = msgspec.structs.replace(options, topics=topics)
@@ -89,9 +92,7 @@ class MergedConsumer(Generic[Message]):
     async def begin(self) -> None:
         """Join the group in each shard, under one name."""
         try:
-            first, *others = self._parts
-            await first.begin()
-            await asyncio.gather(*(part.begin(first.name) for part in others))
+            await asyncio.gather(*(part.begin() for part in self._parts))
         except BaseException:
             await self.close()
             raise

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
 from penstock.client.cluster import Cluster
 from penstock.client.link import Link
 from penstock.client.pending import ignore_reply
@@ -45,10 +43,8 @@ class Seat:
         is_here = self.number != 0 and self.generation == self.link.generation
         return is_here and (self._shard is None or self._cluster.link_of(self._shard) is self.link)
 
-    async def begin(self, name: str | None = None) -> None:
-        """Join for the first time, as a part of a consumer that has a name already if one is given."""
-        if name is not None:
-            self._options = msgspec.structs.replace(self._options, name=name)
+    async def begin(self) -> None:
+        """Join for the first time."""
         if self._shard is not None:
             await self.take(self.link.timeout_s)
         else:
