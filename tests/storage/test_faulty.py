@@ -282,6 +282,36 @@ def test_the_archive_of_a_crashed_storage_crashes_with_it() -> None:
         storage.elsewhere("/archive").open("file")
 
 
+def test_the_parts_of_a_storage_have_one_power_and_are_found_again_after_a_crash() -> None:
+    storage = FaultyStorage()
+    for name in ("a", "b"):
+        put_file(storage.part(name), "file", [name.encode()])
+    storage.cut_power_after(1)
+    storage.part("a").create("new")
+    with pytest.raises(OSError, match="the power is cut"):
+        storage.part("b").create("new")
+    assert storage.crashed
+    assert storage.part("a").crashed
+    after = storage.crash()
+    assert [read_file(after.part(name), "file") for name in ("a", "b")] == [b"a", b"b"]
+
+
+def test_a_part_crashes_alone() -> None:
+    storage = FaultyStorage()
+    parts = {name: storage.part(name) for name in ("a", "b")}
+    for name, part in parts.items():
+        put_file(part, "file", [name.encode()])
+        part.lock()
+    storage.crash_part("a")
+    with pytest.raises(OSError, match="the power is cut"):
+        parts["a"].open("file")
+    assert read_file(storage.part("a"), "file") == b"a"
+    storage.part("a").lock()
+    assert storage.part("b") is parts["b"]
+    assert read_file(parts["b"], "file") == b"b"
+    assert not storage.crashed
+
+
 # Failures on request.
 
 
@@ -298,6 +328,15 @@ def test_a_failed_sync_forgets_what_was_written_and_a_later_one_says_nothing_of_
     file.sync()
     assert file.read(0, 8) == b"lostkept"  # the page cache still shows it
     assert read_file(storage.crash(), "file") == b"old kept"
+
+
+def test_a_failure_requested_of_the_whole_comes_in_the_part_that_is_named() -> None:
+    storage = FaultyStorage()
+    storage.fail("create", errno.ENOSPC, name_contains="b/")
+    storage.part("a").create("file")
+    with pytest.raises(OSError, match="No space left"):
+        storage.part("b").create("file")
+    storage.part("b").create("file")
 
 
 def test_a_requested_failure_comes_once_or_always_and_for_the_named_files_alone() -> None:

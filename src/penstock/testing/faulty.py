@@ -11,6 +11,8 @@ same for unsynced creates, renames and removes. All choices come from a seed.
 `cut_power_after(n)` stops the disk in the middle of what the broker is doing. `fail(operation, error)` makes operations
 fail, once or always. A failed sync forgets that the writes were not on disk, as Linux does: a later sync that succeeds
 says nothing about them.
+
+The parts of a storage (shards) share its power, its faults and its seed; `crash_part` loses one of them alone.
 """
 
 from __future__ import annotations
@@ -98,7 +100,13 @@ class FaultyStorage(MemoryStorage):
         self._unsynced_names: list[Change] = []
         self._faults: dict[str, tuple[Callable[[str], bool], int, bool]] = {}
         self._operations_left: int | None = None
-        self.crashed = False
+        self._is_cut = False
+        self._place = ""  # of a part in its whole
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the power is cut, here or for the whole that this is a part of."""
+        return self._is_cut or (isinstance(self._whole, FaultyStorage) and self._whole.crashed)
 
     def fail(self, operation: str, error: int, *, always: bool = False, name_contains: str = "") -> None:
         """Make the next `write`, `sync`, `read`, `truncate`, `create`, `rename` or `sync_directory` fail (or all)."""
@@ -121,7 +129,7 @@ class FaultyStorage(MemoryStorage):
 
     def crash(self) -> FaultyStorage:
         """Cut the power; returns the storage as the next process finds it. This one fails from now on."""
-        self.crashed = True
+        self._is_cut = True
         survivor = FaultyStorage(self.random.randrange(1 << 62), self.capacity_bytes)
         names = dict(self._durable_names)
         for change in self._unsynced_names:
@@ -135,6 +143,16 @@ class FaultyStorage(MemoryStorage):
             path: other.crash() if isinstance(other, FaultyStorage) else other for path, other in self.others.items()
         }
         return survivor
+
+    def crash_part(self, name: str) -> None:
+        """Cut the power of one part: whoever had it open fails from now on, and the next one finds what survived."""
+        self.others[name] = self.part(name).crash()
+
+    def part(self, name: str) -> FaultyStorage:
+        made = super().part(name)
+        assert isinstance(made, FaultyStorage)
+        made.random, made._place = self.random, f"{name}/"  # noqa: SLF001 - it is of this class
+        return made
 
     def _survivor_of(self, inode: Inode) -> Inode:
         """A copy of the file with an arbitrary part of its unsynced writes."""
@@ -153,8 +171,10 @@ class FaultyStorage(MemoryStorage):
 
     def check(self, operation: str, name: str) -> None:
         """Raise the error requested with `fail`; called before every operation."""
+        if isinstance(self._whole, FaultyStorage):
+            self._whole.check(operation, self._place + name)
         if self._operations_left is not None and operation in _CHANGES:
-            self.crashed = self.crashed or self._operations_left == 0
+            self._is_cut = self._is_cut or self._operations_left == 0
             self._operations_left -= 1
         if self.crashed:
             raise OSError(errno.EIO, "the power is cut", name)
