@@ -126,6 +126,12 @@ def test_a_consumer_merges_topics_of_all_shards_fairly(broker: penstock.Broker) 
         assert max(seen.values()) - min(seen.values()) <= 10
 
 
+def test_no_two_consumers_of_a_broker_have_one_name_wherever_their_topics_live(broker: penstock.Broker) -> None:
+    chosen = [*APART, APART, APART[::-1], *APART]
+    consumers = [broker.consumer(topics, "g") for topics in chosen]
+    assert len({consumer.name for consumer in consumers}) == len(chosen)
+
+
 def test_all_that_a_consumer_holds_counts_against_one_window(broker: penstock.Broker) -> None:
     for name in APART:
         broker.publish_many(name, [f"{n}" for n in range(10)])

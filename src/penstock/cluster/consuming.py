@@ -37,12 +37,12 @@ def consume(
     by_shard: dict[Shard, list[str]] = {}
     for topic in check_topic_names(topics):
         by_shard.setdefault(shards.of(topic), []).append(topic)
+    if options["name"] is None:  # each shard counts for itself: one of them names the consumers of all
+        options["name"] = shards.first.dispatcher.new_consumer_name()
     parts: list[Consuming[Message]] = []
     try:
         for shard, names in by_shard.items():
-            part = Consuming(shard, message_class, names, group, **options)
-            parts.append(part)
-            options["name"] = part.name
+            parts.append(Consuming(shard, message_class, names, group, **options))
     except BaseException:
         for part in parts:
             part.close()
