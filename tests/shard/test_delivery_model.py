@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,27 +12,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.cluster import gathering
 from penstock.delivery.progress import Progress
 from penstock.embedded.consumer import Consumer, Delivery
 from penstock.journal import Commit
 from penstock.log.partition_log import first_offset
-from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, LeaseLost, StorageFailed
 from penstock.model.events import EventKind
 from penstock.model.info import GroupInfo
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
-from penstock.shard.operations.burying import bury
-from penstock.shard.operations.dead_letters import list_dead_letters, purge_dead_letters, redrive
+from penstock.shard.operations.dead_letters import list_dead_letters, purge_dead_letters
 from penstock.shard.operations.delays import cancel_delayed, reschedule_delayed
 from penstock.shard.operations.groups import group_info, pause_group, resume_group, seek_group, show_group, standing_of
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Shard
-from penstock.shard.upkeep.retention import retain
-from penstock.shard.upkeep.settling import Settler
-from penstock.testing import FaultyStorage, VirtualClock
-from tests.folding import assert_folded
-from tests.sharding import alone
+from penstock.testing import VirtualClock
+from tests.shard.memory_shards import MemoryShards
 
 OPTIONS = {
     "journal_file_bytes": 4096,
@@ -49,12 +44,16 @@ TOPICS: dict[str, dict[str, object]] = {
     "aged": {"partitions": 1, "retention_age": RETENTION_S, "lanes": "weighted"},
 }
 GROUPS = ("a", "b")
+ALL = "all topics"
 SECOND_US = 1_000_000
 topics = st.sampled_from(sorted(TOPICS))
 groups = st.sampled_from(GROUPS)
 numbers = st.integers(0, 1000)
 faults = st.sampled_from([*[None] * 14, *["full"] * 4, 0, 1, 2])
 """What goes wrong during a command: nothing, the disk is full, or the power is cut after so many changes."""
+
+consumer_numbers = st.integers(0, 2)
+"""Two consumers of a topic in each group, and one of all topics."""
 
 Owner = tuple[str, str]  # topic, group
 Place = tuple[str, str, int, int]  # topic, group, partition, offset
@@ -96,7 +95,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
         self.clock = VirtualClock()
-        self.storage = FaultyStorage(seed)
+        self.shards = MemoryShards(seed, self.clock, OPTIONS)
         self.sent: dict[MessageId, Sent] = {}
         self.unsure: set[MessageId] = set()
         self.fates: dict[Place, Fate] = {}
@@ -107,26 +106,21 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.unwaited: list[tuple[Commit, list[Delivery]]] = []
         self.hands: list[Delivery] = []
         self.consumers: dict[tuple[str, str, int], Consumer] = {}
-        self.open()
         for name, options in TOPICS.items():
-            self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
+            self.shards.of(name).create_topic(name, dict(options)).wait()
             for group in GROUPS:
                 self.consumer(name, group, 0)
                 for partition in range(int(str(options["partitions"]))):
                     self.starts[name, group, partition] = 0
 
-    def open(self) -> None:
-        self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
-        self.settler = Settler(self.shard)
-        self.consumers.clear()
-
     def consumer(self, topic: str, group: str, number: int) -> Consumer:
-        found = self.consumers.get((topic, group, number))
-        if found is None:
-            found = self.consumers[topic, group, number] = Consumer(
-                alone(self.shard), topic, group, visibility_timeout=20 if number else None, max_in_flight=6
+        key = (ALL if number == 2 else topic, group, number)
+        if key not in self.consumers:
+            names, visibility_s = sorted(TOPICS) if number == 2 else topic, 20 if number == 1 else None
+            self.consumers[key] = Consumer(
+                self.shards.opened, names, group, visibility_timeout=visibility_s, max_in_flight=6
             )
-        return found
+        return self.consumers[key]
 
     def fate(self, message: Delivery) -> Fate:
         return self.fates[self.place(message)]
@@ -136,16 +130,20 @@ class DeliveryMachine(RuleBasedStateMachine):
         return (message.topic, message.lease.owner.group, message.partition, message.offset)
 
     def progress(self, topic: str, group: str, partition: int) -> Progress:
-        return self.shard.topic(topic).partitions[partition].delivery_state().groups[group]
+        return self.shards.of(topic).topic(topic).partitions[partition].delivery_state().groups[group]
+
+    def is_done(self, place: Place) -> bool:
+        progress = self.progress(*place[:3])
+        return place[3] < progress.floor or place[3] in progress.done
 
     # What can go wrong.
 
     def attempt(self, fault: str | int | None, command: Callable[[], object]) -> tuple[str, set[object]]:
         """Do something on a disk that may fail: how it ended, and for which messages no lease was held."""
         if fault == "full":
-            self.storage.fail("write", errno.ENOSPC)
+            self.shards.storage.fail("write", errno.ENOSPC)
         elif isinstance(fault, int):
-            self.storage.cut_power_after(fault)
+            self.shards.storage.cut_power_after(fault)
         lost: set[object] = set()
         try:
             command()
@@ -159,7 +157,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             assert isinstance(fault, int)
             end = "cut"
         finally:
-            self.storage.heal()
+            self.shards.storage.heal()
         if fault == "full":
             for fate in self.fates.values():
                 fate.refused = fate.refused or fate.durable < fate.seen
@@ -180,13 +178,14 @@ class DeliveryMachine(RuleBasedStateMachine):
                 for message in messages:
                     if commit.failed:
                         self.fate(message).settled_by.discard(message.lease.id)
-                        self.fate(message).open = self.shard.journal.frozen is not None
+                        self.fate(message).open = self.shards.of(message.topic).frozen is not None
                     else:
                         self.fate(message).acked = True
-        if self.shard.journal.latest_commit() is None and self.shard.journal.frozen is None:
-            for fate in self.fates.values():
-                if not fate.refused:
-                    fate.durable = fate.seen
+        shards = {name: self.shards.of(name) for name in TOPICS}
+        written = {name for name, s in shards.items() if s.journal.latest_commit() is None and s.frozen is None}
+        for place, fate in self.fates.items():
+            if place[0] in written and not fate.refused:
+                fate.durable = fate.seen
 
     # Publishing.
 
@@ -212,9 +211,9 @@ class DeliveryMachine(RuleBasedStateMachine):
             Message(b"v", key=key, priority=lane, delay=delay or None, expires_in=life)
             for key, lane, delay, life in entries
         ]
-        ids, commit = self.shard.publish_many(topic, messages)
+        ids, commit = self.shards.of(topic).publish_many(topic, messages)
         assert commit is not None
-        end, _ = self.attempt(fault, lambda: self.shard.journal.wait(commit))
+        end, _ = self.attempt(fault, commit.wait)
         if end != "refused":
             for identity, (_, _, delay, life) in zip(ids, entries, strict=True):
                 self.sent[identity] = Sent(
@@ -225,15 +224,16 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.after(fault)
 
     def publish_some(self, topic: str) -> None:
-        ids, commit = self.shard.publish_many(topic, [Message(b"v", key=key) for key in (None, b"a", b"b", b"a")])
+        messages = [Message(b"v", key=key) for key in (None, b"a", b"b", b"a")]
+        ids, commit = self.shards.of(topic).publish_many(topic, messages)
         assert commit is not None
-        self.shard.journal.wait(commit)
+        commit.wait()
         for identity in ids:
             self.sent[identity] = Sent({self.clock.wall_us()}, None)
 
     # Receiving.
 
-    @rule(topic=topics, group=groups, number=st.integers(0, 1), count=st.integers(1, 5))
+    @rule(topic=topics, group=groups, number=consumer_numbers, count=st.integers(1, 5))
     def receive(self, topic: str, group: str, number: int, count: int) -> None:
         self.take(self.consumer(topic, group, number), count)
 
@@ -281,10 +281,10 @@ class DeliveryMachine(RuleBasedStateMachine):
         if not self.hands:
             return None, []
         start = first % len(self.hands)
-        owner = self.hands[start].lease.owner
+        topic, owner = self.hands[start].topic, self.hands[start].lease.owner
         assert isinstance(owner, Consumer)
-        some = [m for m in self.hands[start : start + count] if m.topic == self.hands[start].topic]
-        live = [consumer for key, consumer in self.consumers.items() if key[:2] == (some[0].topic, owner.group)]
+        some = [m for m in self.hands[start : start + count] if m.topic == topic or m.lease.owner is owner]
+        live = [c for (name, group, _), c in self.consumers.items() if name in (topic, ALL) and group == owner.group]
         consumer = owner if owner in live else next(iter(live), None)
         return consumer, list({message.id: message for message in some}.values())
 
@@ -313,7 +313,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         for message in held:
             fate = self.fate(message)
             fate.lease = None
-            if end == "done":
+            if end == "done" or (end == "refused" and self.is_done(self.place(message))):  # by another shard
                 told(fate)
                 if again:
                     fate.settled_by.add(message.lease.id)
@@ -339,6 +339,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         if consumer is None:
             return
         held = [message for message in messages if self.is_held(consumer, message)]
+        held = [message for message in held if self.shards.of(message.topic) is self.shards.of(held[0].topic)]
         if held:
             commit, lost = consumer._consuming.ack(held)
             assert lost is None
@@ -380,9 +381,9 @@ class DeliveryMachine(RuleBasedStateMachine):
             fate = self.fate(message)
             fate.deadline_s = max(fate.deadline_s, self.clock.monotonic_s() + seconds)
 
-    @rule(topic=topics, group=groups, number=st.integers(0, 1))
+    @rule(topic=topics, group=groups, number=consumer_numbers)
     def close_a_consumer(self, topic: str, group: str, number: int) -> None:
-        consumer = self.consumers.pop((topic, group, number), None)
+        consumer = self.consumers.pop((ALL if number == 2 else topic, group, number), None)
         if consumer is not None:
             consumer.close()
             for message in self.hands:
@@ -405,7 +406,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         now_us = self.clock.wall_us()
         lapsed = sent.expires_us is not None and sent.expires_us <= now_us
         never_comes = bool(sent.cancelled) or (min(sent.dues_us) > now_us and not lapsed)
-        end, _ = self.attempt(fault, lambda: answers.append(cancel_delayed(self.shard, identity)))
+        end, _ = self.attempt(fault, lambda: answers.append(cancel_delayed(self.shards.of(identity.topic), identity)))
         if end == "done":
             if sent.cancelled is not None and len(sent.dues_us) == 1:
                 assert answers == [never_comes], f"T4: {identity}"
@@ -420,13 +421,11 @@ class DeliveryMachine(RuleBasedStateMachine):
         some = [identity for identity, sent in self.sent.items() if max(sent.dues_us) > self.clock.wall_us()]
         if not some:
             return
-        sent = self.sent[some[number % len(some)]]
+        identity = some[number % len(some)]
+        sent, shard = self.sent[identity], self.shards.of(identity.topic)
         due_us = self.clock.wall_us() + round(delay * SECOND_US)
         answers: list[object] = []
-        end, _ = self.attempt(
-            fault,
-            lambda: answers.append(reschedule_delayed(self.shard, some[number % len(some)], delay=delay)),
-        )
+        end, _ = self.attempt(fault, lambda: answers.append(reschedule_delayed(shard, identity, delay=delay)))
         if end == "done" and answers[0] is not None:
             sent.dues_us = {due_us}
         elif end == "cut":
@@ -439,9 +438,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def pause_or_resume(self, topic: str, group: str, fault: str | int | None) -> None:
         was = (topic, group) in self.paused
         change = resume_group if was else pause_group
-        end, _ = self.attempt(fault, lambda: change(self.shard, topic, group))
+        end, _ = self.attempt(fault, lambda: change(self.shards.of(topic), topic, group))
         self.after(fault)
-        is_now = show_group(self.shard, topic, group).settings.paused
+        is_now = show_group(self.shards.of(topic), topic, group).settings.paused
         assert end == "cut" or is_now is (was if end == "refused" else not was)
         self.paused ^= {(topic, group)} if is_now is not was else set()
 
@@ -449,11 +448,12 @@ class DeliveryMachine(RuleBasedStateMachine):
         topic=topics, group=groups, to=st.sampled_from(["earliest", "latest", 3, 7]), dying=st.booleans(), fault=faults
     )
     def seek(self, topic: str, group: str, to: str | int, dying: bool, fault: str | int | None) -> None:
+        shard = self.shards.of(topic)
         if dying:  # leases run out, and what dies of it is not buried yet
             self.clock.advance(31)
-            with self.shard.lock:
-                self.shard.keep_time()
-        logs = [partition.messages for partition in self.shard.topic(topic).partitions]
+            with shard.lock:
+                shard.keep_time()
+        logs = [partition.messages for partition in shard.topic(topic).partitions]
         bounds = [(first_offset(log), log.committed_end) for log in logs]
         if isinstance(to, int):
             to = min([max([to, *(first for first, _ in bounds)]), *(end for _, end in bounds)])
@@ -461,7 +461,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 return
         targets = [first if to == "earliest" else end if to == "latest" else int(to) for first, end in bounds]
         moves = self.moves(topic, group)
-        end, _ = self.attempt(fault, lambda: seek_group(self.shard, topic, group, to))
+        end, _ = self.attempt(fault, lambda: seek_group(shard, topic, group, to))
         self.look_at_commits()  # of acks from before it
         for place, fate in self.fates.items():
             if place[:2] == (topic, group):
@@ -480,7 +480,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.purged = {place for place in self.purged if place[:2] != (topic, group)}
             self.orphans |= {
                 letter.id
-                for letter in list_dead_letters(self.shard, topic)
+                for letter in list_dead_letters(self.shards.of(topic), topic)
                 if (letter.origin.topic, letter.group) == (topic, group)
             }
         if isinstance(fault, int):
@@ -488,28 +488,32 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.look_at_commits()
 
     def moves(self, topic: str, group: str) -> int:
+        shard = self.shards.of(topic)
         return sum(
             event.kind == EventKind.SOUGHT and event.group == group
-            for partition in self.shard.topic(topic).partitions
+            for partition in shard.topic(topic).partitions
             if partition.events is not None
-            for event in LogReader(self.shard, partition.events).events(Window())
+            for event in LogReader(shard, partition.events).events(Window())
         )
 
-    @rule(topic=topics, group=groups, fault=faults)
-    def redrive(self, topic: str, group: str, fault: str | int | None) -> None:
+    def letters_to_redrive(self, topic: str, group: str, fault: str | int | None) -> dict[MessageId, Place]:
         if fault is not None:  # there is something to be lost
             self.publish_some(topic)
             consumer = self.consumer(topic, group, 1)
             some = self.take(consumer, 2)
             self.settle_some(None, (consumer, some), lambda c, ms: c.kill(ms, "never"), set_killed)
-        chosen = {
+        return {
             letter.id: (topic, group, letter.origin.partition, letter.origin.offset)
-            for letter in list_dead_letters(self.shard, topic)
+            for letter in list_dead_letters(self.shards.of(topic), topic)
             if letter.group == group and letter.id not in self.orphans and letter.origin in self.sent
         }
 
+    @rule(topic=topics, group=groups, fault=faults)
+    def redrive(self, topic: str, group: str, fault: str | int | None) -> None:
+        chosen = self.letters_to_redrive(topic, group, fault)
+
         def run() -> None:
-            report = redrive(self.shard, topic, filter=lambda letter: letter.id in chosen)
+            report = gathering.redrive(self.shards.opened, topic, filter=lambda letter: letter.id in chosen)
             assert (report.selected, report.redriven, report.copied, report.skipped) == (len(chosen),) * 2 + (0, 0)
 
         end, _ = self.attempt(fault, run)
@@ -522,15 +526,40 @@ class DeliveryMachine(RuleBasedStateMachine):
                 fate.killed, fate.failures, fate.open = False, 0, True
         self.after(fault)
 
+    @rule(topic=topics, group=groups, to=topics, fault=faults)
+    def redrive_to_another_topic(self, topic: str, group: str, to: str, fault: str | int | None) -> None:
+        chosen = self.letters_to_redrive(topic, group, fault)
+        known = self.stored()
+
+        def run() -> None:
+            report = gathering.redrive(self.shards.opened, topic, to=to, filter=lambda letter: letter.id in chosen)
+            assert (report.redriven, report.skipped) == (0, 0)
+
+        end, _ = self.attempt(fault, run)
+        if isinstance(fault, int):
+            self.reopen_after_crash()
+        if end != "done":
+            run()  # what was left of it
+        assert not chosen.keys() & {letter.id for letter in list_dead_letters(self.shards.of(topic), topic)}, "Q8"
+        copies = self.stored() - known
+        assert len(copies) == len(chosen), "Q8: each is copied once"
+        assert all(identity.topic == to for identity in copies)
+        self.purged |= set(chosen.values())
+        for identity in copies:
+            self.sent[identity] = Sent({self.clock.wall_us()}, None)
+        if isinstance(fault, int):
+            self.check_after_crash()
+        self.look_at_commits()
+
     @rule(topic=topics, fault=faults)
     def purge(self, topic: str, fault: str | int | None) -> None:
-        letters = list(list_dead_letters(self.shard, topic))
+        letters = list(list_dead_letters(self.shards.of(topic), topic))
         places = {(topic, o.group, o.origin.partition, o.origin.offset) for o in letters if o.id not in self.orphans}
-        end, _ = self.attempt(fault, lambda: purge_dead_letters(self.shard, topic))
+        end, _ = self.attempt(fault, lambda: purge_dead_letters(self.shards.of(topic), topic))
         if isinstance(fault, int):
             self.reopen_after_crash()
         known = {letter.id for letter in letters}  # others may have come meanwhile
-        left = [letter for letter in list_dead_letters(self.shard, topic) if letter.id in known]
+        left = [letter for letter in list_dead_letters(self.shards.of(topic), topic) if letter.id in known]
         assert not left if end == "done" else len(left) in (0, len(letters))
         if letters and not left:
             self.purged |= places
@@ -546,36 +575,29 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @rule(fault=faults)
     def keep_time(self, fault: str | int | None) -> None:
-        self.attempt(fault, self.look_at_the_clock)
+        self.attempt(fault, self.shards.keep_time)
         self.after(fault)
-
-    def look_at_the_clock(self) -> None:
-        with self.shard.lock:
-            self.shard.keep_time()
-        if self.shard.dispatcher.dying:
-            bury(self.shard)
-        self.shard.journal.flush()
 
     @rule(fault=faults)
     def flush(self, fault: str | int | None) -> None:
-        self.attempt(fault, self.shard.journal.flush)
+        self.attempt(fault, self.shards.flush)
         self.after(fault)
 
     @rule(everything=st.booleans(), cut=st.sampled_from([*[None] * 20, *range(0, 40, 3)]))
     def settle(self, everything: bool, cut: int | None) -> None:
-        self.attempt(cut, lambda: self.settler.settle(everything))
+        self.attempt(cut, lambda: self.shards.settle(everything))
         self.after(cut)
 
     @rule(cut=st.sampled_from([*[None] * 12, *range(0, 12, 2)]))
     def checkpoint(self, cut: int | None) -> None:
-        self.attempt(cut, self.shard.checkpoint)
+        self.attempt(cut, self.shards.checkpoint)
         self.after(cut)
 
     @rule(cut=st.sampled_from([*[None] * 12, *range(0, 12, 2)]))
     def retain(self, cut: int | None) -> None:
         now_us, now_s = self.clock.wall_us(), self.clock.monotonic_s()
         leased = {place for place, fate in self.fates.items() if fate.lease is not None and fate.deadline_s > now_s}
-        self.attempt(cut, lambda: retain(self.shard))
+        self.attempt(cut, self.shards.retain)
         if cut is not None:
             self.reopen_after_crash()
         there = self.stored()
@@ -594,47 +616,66 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @rule(cut=st.sampled_from([None, None, None, 0, 2, 5, 8]))
     def restart(self, cut: int | None) -> None:
-        end, _ = self.attempt(cut, self.shard.close)
+        end, _ = self.attempt(cut, self.shards.close)
         self.look_at_commits()
         if cut is not None:
             self.crash()
             return
         assert end == "done"
-        self.begin_again()
+        self.shards.open()
+        self.begin_again(set(TOPICS))
 
     @rule()
     def crash(self) -> None:
         self.reopen_after_crash()
         self.check_after_crash()
 
-    def reopen_after_crash(self) -> None:
+    @rule(topic=topics, cut=st.sampled_from([None, 0, 1, 2]))
+    def crash_one_shard(self, topic: str, cut: int | None) -> None:
+        if cut is not None:
+            self.shards.cut_power_of(topic, cut)
+        self.reopen_after_crash(topic)
+        self.check_after_crash(topic)
+
+    def reopen_after_crash(self, only: str | None = None) -> None:
+        """The power goes, or the process that has the shard of a topic is killed."""
         self.look_at_commits()
-        self.storage = self.storage.crash()
-        for _, messages in self.unwaited:
-            for message in messages:
-                self.fate(message).open = True
-        self.unwaited.clear()
-        self.begin_again()
+        struck = set(TOPICS) if only is None else self.shards.beside(only, TOPICS)
+        for commit, messages in self.unwaited[:]:
+            if messages[0].topic in struck:
+                self.unwaited.remove((commit, messages))
+                for message in messages:
+                    self.fate(message).open = True
+        self.crash_shards(only)
+        self.begin_again(struck)
 
-    def begin_again(self) -> None:
-        for fate in self.fates.values():
-            fate.lease = None
-            fate.settled_by.clear()
-            fate.refused = fate.refused or fate.durable < fate.seen
+    def crash_shards(self, only: str | None) -> None:
+        if only is None:
+            self.shards.crash()
+        else:
+            self.shards.crash_shard_of(only)
+
+    def begin_again(self, struck: set[str]) -> None:
+        for place, fate in self.fates.items():
+            if place[0] in struck:
+                fate.lease = None
+                fate.settled_by.clear()
+                fate.refused = fate.refused or fate.durable < fate.seen
         self.hands = self.hands[-8:]
-        self.open()
-        self.restore_consumers()
+        self.consumers = {key: consumer for key, consumer in self.consumers.items() if key[0] not in {ALL, *struck}}
+        self.restore_consumers(struck)
 
-    def restore_consumers(self) -> None:
-        for topic in TOPICS:
+    def restore_consumers(self, topics: Iterable[str]) -> None:
+        for topic in sorted(topics):
             for group in GROUPS:
                 self.consumer(topic, group, 0)
-            with self.shard.lock:  # what fell due meanwhile does so now, as it does before anybody is told numbers
-                delivery = self.shard.dispatcher.in_use.of(self.shard.topic(topic))
+            shard = self.shards.of(topic)
+            with shard.lock:  # what fell due meanwhile does so now, as it does before anybody is told numbers
+                delivery = shard.dispatcher.in_use.of(shard.topic(topic))
                 assert delivery is not None
-                delivery.tick(self.shard.dispatcher.now())
+                delivery.tick(shard.dispatcher.now())
 
-    def check_after_crash(self) -> None:
+    def check_after_crash(self, only: str | None = None) -> None:
         there = self.stored()
         for identity in self.unsure:
             if identity not in there:
@@ -642,17 +683,18 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.unsure.clear()
         for place, fate in self.fates.items():
             if fate.acked and MessageId(place[0], *place[2:]) in self.sent:
-                progress = self.progress(*place[:3])
-                assert place[3] < progress.floor or place[3] in progress.done, f"the ack of {place} is lost"
+                assert self.is_done(place), f"the ack of {place} is lost"
         first = self.durable_state()
-        self.storage = self.storage.crash()
-        self.begin_again()
+        struck = set(TOPICS) if only is None else self.shards.beside(only, TOPICS)
+        self.crash_shards(only)
+        self.begin_again(struck)
         assert self.durable_state() == first, "L10: recovering twice equals recovering once"
 
     def durable_state(self) -> dict[tuple[str, int], bytes]:
         return {
             (topic.name, number): msgspec.msgpack.encode(partition.state.state())
-            for topic in self.shard.catalog.by_name.values()
+            for shard in self.shards
+            for topic in shard.catalog.by_name.values()
             for number, partition in enumerate(topic.partitions)
             if partition.state is not None
         }
@@ -661,31 +703,32 @@ class DeliveryMachine(RuleBasedStateMachine):
         return {
             message.id
             for name in TOPICS
-            for partition in self.shard.topic(name).partitions
-            for message in LogReader(self.shard, partition.messages).messages(Window())
+            for partition in self.shards.of(name).topic(name).partitions
+            for message in LogReader(self.shards.of(name), partition.messages).messages(Window())
         }
 
     # What must hold.
 
     def infos(self) -> list[GroupInfo]:
         found: list[GroupInfo] = []
-        with self.shard.lock:
-            for topic in self.shard.catalog.by_name.values():
-                for name, active in self.shard.dispatcher.in_use.groups(topic).items():
-                    info = group_info(topic, name, standing_of(topic, name, active), active)
-                    ready = sum(claims.ready() for claims in active.group.claims)
-                    assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
-                    found.append(info)
+        for shard in self.shards:
+            with shard.lock:
+                for topic in shard.catalog.by_name.values():
+                    for name, active in shard.dispatcher.in_use.groups(topic).items():
+                        info = group_info(topic, name, standing_of(topic, name, active), active)
+                        ready = sum(claims.ready() for claims in active.group.claims)
+                        assert info.ready == ready, f"Q1: {ready} can be taken: {info}"
+                        found.append(info)
         return found
 
     @invariant()
     def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:
-        if hasattr(self, "shard"):
-            assert_folded(self.shard)
+        if hasattr(self, "shards"):
+            self.shards.check()
 
     @invariant()
     def Q1_nothing_is_lost_or_counted_twice(self) -> None:
-        if not hasattr(self, "shard"):
+        if not hasattr(self, "shards"):
             return
         for info in self.infos():
             parts = (
@@ -694,8 +737,9 @@ class DeliveryMachine(RuleBasedStateMachine):
             )  # fmt: skip
             assert min(parts) >= 0, f"Q1: {info}"
             assert info.published == sum(parts), f"Q1: {info}"
-            logs = [partition.messages for partition in self.shard.topic(info.topic).partitions]
-            if self.shard.journal.latest_commit() is None and not self.shard.dispatcher.dying:
+            shard = self.shards.of(info.topic)
+            logs = [partition.messages for partition in shard.topic(info.topic).partitions]
+            if shard.journal.latest_commit() is None and not shard.dispatcher.dying:
                 owner = (info.topic, info.name)
                 held = sum(fate.lease is not None for place, fate in self.fates.items() if place[:2] == owner)
                 assert info.leased <= held, f"Q1: {info.leased - held} are held by nobody"
@@ -704,18 +748,18 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def Q7_a_dead_message_is_in_the_dead_letters_once_and_nowhere_else(self) -> None:
-        if not hasattr(self, "shard"):
+        if not hasattr(self, "shards"):
             return
         for topic in TOPICS:
             letters = Counter(
                 (topic, letter.group, letter.origin.partition, letter.origin.offset)
-                for letter in list_dead_letters(self.shard, topic)
+                for letter in list_dead_letters(self.shards.of(topic), topic)
                 if letter.id not in self.orphans and letter.origin in self.sent
             )
             dead = {
                 (topic, group, number, offset)
                 for group in GROUPS
-                for number in range(len(self.shard.topic(topic).partitions))
+                for number in range(len(self.shards.of(topic).topic(topic).partitions))
                 for offset in self.progress(topic, group, number).dead
             }
             assert set(letters.values()) <= {1}, "Q7: somebody is dead twice"
@@ -723,26 +767,25 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_was_confirmed_is_so(self) -> None:
-        if not hasattr(self, "shard"):
+        if not hasattr(self, "shards"):
             return
         for place, fate in self.fates.items():
             if MessageId(place[0], *place[2:]) in self.sent:
-                progress = self.progress(*place[:3])
-                is_done = place[3] < progress.floor or place[3] in progress.done
-                assert is_done or not fate.acked, f"{place} was acked, and is not done"
-                assert place[3] in progress.dead or not fate.killed, f"{place} was killed, and is not dead"
+                assert self.is_done(place) or not fate.acked, f"{place} was acked, and is not done"
+                dead = self.progress(*place[:3]).dead
+                assert place[3] in dead or not fate.killed, f"{place} was killed, and is not dead"
 
     def teardown(self) -> None:
         """When the faults stop, everything that is not done comes again, and then nothing is left (Q2)."""
-        if not hasattr(self, "shard") or self.shard.journal.frozen is not None:
+        if not hasattr(self, "shards") or any(shard.frozen for shard in self.shards):
             return
         for topic, group in self.paused:
-            resume_group(self.shard, topic, group)
+            resume_group(self.shards.of(topic), topic, group)
         self.paused.clear()
-        self.restore_consumers()
+        self.restore_consumers(TOPICS)
         for _ in range(40):
             self.clock.advance(100)
-            self.look_at_the_clock()
+            self.shards.keep_time()
             for consumer in list(self.consumers.values()):
                 while received := self.take(consumer, 6):
                     consumer.ack(received)
@@ -750,10 +793,10 @@ class DeliveryMachine(RuleBasedStateMachine):
                         self.fate(message).acked = True
                         self.fate(message).lease = None
         now_us = self.clock.wall_us()
-        self.look_at_the_clock()
+        self.shards.keep_time()
         for topic in TOPICS:
             for group in GROUPS:
-                info = show_group(self.shard, topic, group)
+                info = show_group(self.shards.of(topic), topic, group)
                 assert info.lag == 0, f"Q2: {info}"
                 for identity, sent in self.sent.items():
                     place = (topic, group, identity.partition, identity.offset)

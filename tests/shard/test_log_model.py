@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hypothesis import settings
@@ -10,17 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.journal import Commit
-from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, StorageFailed
 from penstock.model.message import Message, MessageId, StoredMessage
 from penstock.model.names import parse_priority
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Shard
-from penstock.shard.upkeep.retention import retain
-from penstock.shard.upkeep.settling import Settler
-from penstock.testing import FaultyStorage, VirtualClock
-from tests.folding import assert_folded
+from penstock.testing import VirtualClock
+from tests.shard.memory_shards import MemoryShards
 
 OPTIONS = {
     "journal_file_bytes": 4096,
@@ -65,20 +62,15 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
         self.clock = VirtualClock()
-        self.storage = FaultyStorage(seed)
+        self.shards = MemoryShards(seed, self.clock, OPTIONS)
         self.acknowledged: dict[MessageId, Sent] = {}
         self.may_be_gone: set[MessageId] = set()
         self.waiting: list[Unit] = []
         self.sequence = 0
         self.counter = 0
         self.dedupe: dict[tuple[str, str], tuple[MessageId, int]] = {}
-        self.open()
         for name, options in TOPICS.items():
-            self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
-
-    def open(self) -> None:
-        self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
-        self.settler = Settler(self.shard)
+            self.shards.of(name).create_topic(name, dict(options)).wait()
 
     def value(self, size: int) -> bytes:
         self.counter += 1
@@ -97,7 +89,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def settle_unit(self, unit: Unit) -> None:
         if unit.commit is not None:
-            self.shard.journal.wait(unit.commit)
+            unit.commit.wait()
         for sent in unit.sent:
             assert self.acknowledged.get(sent.id, sent) == sent, "one offset, one value"
             self.acknowledged[sent.id] = sent
@@ -112,13 +104,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(topic=topics, key=keys, size=st.integers(0, 300), delay_s=st.sampled_from([0, 0, 0, 60, 5000]))
     def publish_one(self, topic: str, key: bytes | None, size: int, delay_s: int) -> None:
         message = self.message(key, size, delay_s)
-        identity, commit = self.shard.publish(topic, message)
+        identity, commit = self.shards.of(topic).publish(topic, message)
         self.waiting.append(Unit([self.sent(identity, message)], commit))
 
     @rule(topic=topics, entries=st.lists(st.tuples(keys, st.integers(0, 100)), min_size=1, max_size=12))
     def publish_batch(self, topic: str, entries: list[tuple[bytes | None, int]]) -> None:
         messages = [self.message(key, size, 0) for key, size in entries]
-        ids, commit = self.shard.publish_many(topic, messages)
+        ids, commit = self.shards.of(topic).publish_many(topic, messages)
         assert len(ids) == len(messages)
         self.waiting.append(Unit([self.sent(*pair) for pair in zip(ids, messages, strict=True)], commit))
 
@@ -126,15 +118,15 @@ class LogMachine(RuleBasedStateMachine):
     def publish_twice_with_the_same_sequence(self, topic: str, count: int) -> None:
         self.sequence += 1
         messages = [self.message(None, 10, 0) for _ in range(count)]
-        ids, commit = self.shard.publish_many(topic, messages, "producer", self.sequence)
+        ids, commit = self.shards.of(topic).publish_many(topic, messages, "producer", self.sequence)
         self.waiting.append(Unit([self.sent(*pair) for pair in zip(ids, messages, strict=True)], commit))
-        assert list(self.shard.publish_many(topic, messages, "producer", self.sequence)[0]) == list(ids)
+        assert list(self.shards.of(topic).publish_many(topic, messages, "producer", self.sequence)[0]) == list(ids)
 
     @rule(topic=st.sampled_from(["plain", "wide"]), name=st.sampled_from("abc"))
     def publish_with_a_dedupe_id(self, topic: str, name: str) -> None:
         self.flush_waiting()
         message = Message(self.value(5), dedupe_id=name)
-        identity, commit = self.shard.publish(topic, message)
+        identity, commit = self.shards.of(topic).publish(topic, message)
         known = self.dedupe.get((topic, name))
         if known is not None and known[1] + 300_000_000 > self.clock.wall_us():
             assert identity == known[0], "L7: the same id inside the window, the same offset"
@@ -149,17 +141,17 @@ class LogMachine(RuleBasedStateMachine):
     @rule(topic=topics, size=st.integers(0, 300), crash_after=st.booleans())
     def publish_to_a_full_disk(self, topic: str, size: int, crash_after: bool) -> None:
         self.flush_waiting()
-        self.storage.fail("write", errno.ENOSPC)
-        _, commit = self.shard.publish(topic, Message(self.value(size)))
+        self.shards.storage.fail("write", errno.ENOSPC)
+        _, commit = self.shards.of(topic).publish(topic, Message(self.value(size)))
         assert commit is not None
         try:
-            self.shard.journal.wait(commit)
+            commit.wait()
         except DiskFull:
             pass
         else:
             raise AssertionError("a publish that the disk refused was acknowledged")
         finally:
-            self.storage.heal()
+            self.shards.storage.heal()
         if crash_after:
             self.crash()
 
@@ -168,13 +160,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(everything=st.booleans())
     def settle(self, everything: bool) -> None:
         self.flush_waiting()
-        self.settler.settle(everything)
+        self.shards.settle(everything)
 
     @rule()
     def retain(self) -> None:
         self.flush_waiting()
         self.note_what_may_go()
-        retain(self.shard)
+        self.shards.retain()
 
     def note_what_may_go(self) -> None:
         now_us = self.clock.wall_us()
@@ -201,23 +193,35 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.flush_waiting()
-        self.shard.close()
-        self.open()
+        self.shards.close()
+        self.shards.open()
 
     @rule()
     def crash(self) -> None:
-        self.storage = self.storage.crash()
-        self.open()
+        self.recover(self.shards.crash, set(TOPICS))
+
+    @rule(topic=topics, operations=st.none() | st.integers(0, 3))
+    def crash_one_shard(self, topic: str, operations: int | None) -> None:
+        if operations is not None:
+            self.shards.cut_power_of(topic, operations)
+            self.note_what_is_committed()
+        self.recover(lambda: self.shards.crash_shard_of(topic), self.shards.beside(topic, TOPICS))
+
+    def recover(self, crash: Callable[[], None], struck: set[str]) -> None:
+        """Crash, so that these topics lose what nobody waited for: others go on."""
+        crash()
         first = self.everything()
         found = {message.id for message in first}
-        for unit in self.waiting:
+        waiting, self.waiting = self.waiting, []
+        for unit in waiting:
+            if unit.sent[0].id.topic not in struck:
+                self.waiting.append(unit)
+                continue
             there = [sent.id in found for sent in unit.sent]
             assert all(there) or not any(there), "L5: a batch is all or nothing across a crash"
             if all(there):
                 self.settle_unit(Unit(unit.sent, None))
-        self.waiting.clear()
-        self.storage = self.storage.crash()
-        self.open()
+        crash()
         assert self.everything() == first, "L10: recovering twice equals recovering once"
         self.dedupe = {k: v for k, v in self.dedupe.items() if v[0] in self.acknowledged}
 
@@ -226,29 +230,32 @@ class LogMachine(RuleBasedStateMachine):
         if what != "flush":
             self.flush_waiting()
         self.note_what_may_go()
-        self.storage.cut_power_after(operations)
+        self.shards.storage.cut_power_after(operations)
         try:
             if what == "flush":
-                self.shard.journal.flush()
+                self.shards.flush()
             elif what == "settle":
-                self.settler.settle(everything=True)
+                self.shards.settle(everything=True)
             elif what == "retain":
-                retain(self.shard)
+                self.shards.retain()
             else:
-                self.shard.close()
+                self.shards.close()
         except (OSError, StorageFailed):
             pass  # the power went
+        self.note_what_is_committed()
+        self.crash()
+
+    def note_what_is_committed(self) -> None:
         for unit in list(self.waiting):
             if unit.commit is not None and unit.commit.done and not unit.commit.failed:
                 self.settle_unit(unit)
                 self.waiting.remove(unit)
-        self.crash()
 
     @precondition(lambda self: not self.waiting)
     @rule()
     def fill_a_journal_file(self) -> None:
         messages = [Message(self.value(400)) for _ in range(9)]
-        ids, commit = self.shard.publish_many("plain", messages)
+        ids, commit = self.shards.of("plain").publish_many("plain", messages)
         self.settle_unit(Unit([self.sent(*pair) for pair in zip(ids, messages, strict=True)], commit))
 
     # Reading.
@@ -256,19 +263,20 @@ class LogMachine(RuleBasedStateMachine):
     def everything(self, **window: int) -> list[StoredMessage]:
         return [
             message
-            for topic in self.shard.catalog.by_name.values()
+            for shard in self.shards
+            for topic in shard.catalog.by_name.values()
             for partition in topic.partitions
-            for message in LogReader(self.shard, partition.messages, topic.name == "kept").messages(Window(**window))
+            for message in LogReader(shard, partition.messages, topic.name == "kept").messages(Window(**window))
         ]
 
     @invariant()
     def F1_folding_the_disk_anew_makes_the_state_of_the_broker(self) -> None:
-        if hasattr(self, "shard"):
-            assert_folded(self.shard)
+        if hasattr(self, "shards"):
+            self.shards.check()
 
     @invariant()
     def everything_acknowledged_is_read_once_and_in_order(self) -> None:
-        if not hasattr(self, "shard"):
+        if not hasattr(self, "shards"):
             return
         stored = self.everything()
         places = [(message.topic, message.partition, message.offset) for message in stored]
@@ -294,18 +302,20 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, partition=st.integers(0, 2), start=st.integers(0, 60), length=st.integers(0, 40))
     def read_a_window_of_offsets(self, topic: str, partition: int, start: int, length: int) -> None:
-        partitions = self.shard.topic(topic).partitions
+        shard = self.shards.of(topic)
+        partitions = shard.topic(topic).partitions
         log = partitions[partition % len(partitions)].messages
-        reader = LogReader(self.shard, log)
+        reader = LogReader(shard, log)
         whole = list(reader.messages(Window()))
         part = list(reader.messages(Window(start, start + length)))
         assert part == [message for message in whole if start <= message.offset < start + length]
 
     @rule(topic=topics, partition=st.integers(0, 2), data=st.data())
     def read_a_window_of_time(self, topic: str, partition: int, data: st.DataObject) -> None:
-        partitions = self.shard.topic(topic).partitions
+        shard = self.shards.of(topic)
+        partitions = shard.topic(topic).partitions
         log = partitions[partition % len(partitions)].messages
-        reader = LogReader(self.shard, log)
+        reader = LogReader(shard, log)
         whole = list(reader.messages(Window()))
         moments = sorted({message.timestamp_us for message in whole} | {self.clock.wall_us()})
         start, end = sorted((data.draw(st.sampled_from(moments)), data.draw(st.sampled_from(moments))))

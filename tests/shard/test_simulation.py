@@ -1,6 +1,7 @@
 """Many consumers, hours of virtual time and a broker that crashes, all from one seed (Q1, Q2, Q7, O5).
 
-`PENSTOCK_SEED=123 pytest tests/shard/test_simulation.py` runs what a failure printed once more.
+`PENSTOCK_SEED=123 pytest tests/shard/test_simulation.py` runs what a failure printed once more; with several shards,
+give `--shards` too.
 """
 
 from __future__ import annotations
@@ -12,20 +13,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.cluster import gathering
 from penstock.embedded.consumer import Consumer, Delivery
-from penstock.model.config import BrokerConfig
 from penstock.model.errors import LeaseLost
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
-from penstock.shard.operations.burying import bury
 from penstock.shard.operations.dead_letters import list_dead_letters
-from penstock.shard.operations.groups import list_groups, pause_group, resume_group, show_group
+from penstock.shard.operations.groups import pause_group, resume_group, show_group
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.shard import Shard
-from penstock.shard.upkeep.settling import Settler
-from penstock.testing import FaultyStorage, VirtualClock
-from tests.folding import assert_folded
-from tests.sharding import alone
+from penstock.testing import VirtualClock
+from tests.shard.memory_shards import MemoryShards
 
 SEED = int(os.environ.get("PENSTOCK_SEED", "20260101"))
 OPTIONS = {
@@ -63,7 +60,7 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.clock = VirtualClock(seed)
-        self.storage = FaultyStorage(self.chance.randrange(1 << 60))
+        self.shards = MemoryShards(self.chance.randrange(1 << 60), self.clock, OPTIONS)
         self.published: dict[MessageId, bytes] = {}
         self.acked: set[Work] = set()
         self.unsure: set[Work] = set()
@@ -71,18 +68,11 @@ class Simulation:
         self.paused: set[tuple[str, str]] = set()
         self.workers = [Worker(number) for number in range(CONSUMERS)]
         self.crashes = 0
-        self.open()
         for name, options in TOPICS.items():
-            self.shard.journal.wait(self.shard.create_topic(name, dict(options)))
+            self.shards.of(name).create_topic(name, dict(options)).wait()
         for name in TOPICS:
             for group in GROUPS:
-                Consumer(alone(self.shard), name, group).close()
-
-    def open(self) -> None:
-        self.shard = Shard(self.storage, BrokerConfig.parse(OPTIONS), self.clock)
-        self.settler = Settler(self.shard)
-        for worker in self.workers:
-            worker.consumer, worker.held = None, []
+                Consumer(self.shards.opened, name, group).close()
 
     # What can happen.
 
@@ -91,9 +81,10 @@ class Simulation:
         acts += [self.settle, self.checkpoint, self.pause_or_resume, self.pause_or_resume]
         for step in range(steps):
             self.chance.choice(acts)()
-            assert_folded(self.shard)
+            self.shards.check()
             if self.chance.random() < 0.003:
-                self.chance.choice([self.crash, self.crash_while_committing, self.restart])()
+                ends = [self.crash, self.crash_one_shard, self.crash_while_committing, self.restart]
+                self.chance.choice(ends)()
             if step % 250 == 0:
                 self.check_that_it_adds_up()
 
@@ -108,9 +99,9 @@ class Simulation:
             )
             for _ in range(self.chance.randrange(1, 12))
         ]
-        ids, commit = self.shard.publish_many(topic, messages)
+        ids, commit = self.shards.of(topic).publish_many(topic, messages)
         assert commit is not None
-        self.shard.journal.wait(commit)
+        commit.wait()
         self.published.update((identity, m.value) for identity, m in zip(ids, messages, strict=True))  # type: ignore[misc]
 
     def work(self) -> None:
@@ -134,7 +125,7 @@ class Simulation:
 
     def receive(self, worker: Worker) -> None:
         if worker.consumer is None:
-            worker.consumer = Consumer(alone(self.shard), worker.topics, worker.group, max_in_flight=50)
+            worker.consumer = Consumer(self.shards.opened, worker.topics, worker.group, max_in_flight=50)
         worker.held = worker.consumer.receive(self.chance.randrange(1, 20))
         for message in worker.held:
             work = (worker.group, message.id)
@@ -168,33 +159,41 @@ class Simulation:
     def pause_or_resume(self) -> None:
         if self.paused and self.chance.random() < 0.9:  # it is paused for a while only
             topic, group = self.chance.choice(sorted(self.paused))
-            resume_group(self.shard, topic, group)
+            resume_group(self.shards.of(topic), topic, group)
             self.paused.remove((topic, group))
         else:
             topic, group = self.chance.choice(sorted(TOPICS)), self.chance.choice(sorted(GROUPS))
-            pause_group(self.shard, topic, group)
+            pause_group(self.shards.of(topic), topic, group)
             self.paused.add((topic, group))
 
     def time_passes(self) -> None:
         self.clock.advance(self.chance.choice([0.01, 0.5, 3]))
 
     def keep_time(self) -> None:
-        with self.shard.lock:
-            self.shard.keep_time()
-        if self.shard.dispatcher.dying:
-            bury(self.shard)
-        self.shard.journal.flush()
+        self.shards.keep_time()
 
     def settle(self) -> None:
-        self.settler.settle(everything=self.chance.random() < 0.2)
+        self.shards.settle(everything=self.chance.random() < 0.2)
 
     def checkpoint(self) -> None:
-        self.shard.checkpoint()
+        self.shards.checkpoint()
 
     def crash(self) -> None:
         self.crashes += 1
-        self.storage = self.storage.crash()
-        self.open()
+        self.shards.crash()
+        self.lose_workers(set(TOPICS))
+
+    def crash_one_shard(self) -> None:
+        """Workers that have a topic in it lose what they hold there, and elsewhere nobody hears of them any more."""
+        self.crashes += 1
+        topic = self.chance.choice(sorted(TOPICS))
+        self.shards.crash_shard_of(topic)
+        self.lose_workers(self.shards.beside(topic, TOPICS))
+
+    def lose_workers(self, struck: set[str]) -> None:
+        for worker in self.workers:
+            if struck & set(worker.topics):
+                worker.consumer, worker.held = None, []
 
     def crash_while_committing(self) -> None:
         """The power goes while acks that nobody waited for are being written: they may be there or not."""
@@ -202,20 +201,21 @@ class Simulation:
         if worker is not None and worker.consumer is not None:
             worker.consumer._consuming.ack(worker.held)
             self.unsure |= {(worker.group, message.id) for message in worker.held}
-            self.storage.cut_power_after(self.chance.randrange(3))
-            self.shard.journal.flush()
+            self.shards.storage.cut_power_after(self.chance.randrange(3))
+            self.shards.flush()
         self.crash()
 
     def restart(self) -> None:
-        self.shard.close()
-        self.open()
+        self.shards.close()
+        self.shards.open()
+        self.lose_workers(set(TOPICS))
 
     # The end.
 
     def drain(self) -> None:
         """The faults stop: everything is delivered and acked."""
         for topic, group in self.paused:
-            assert resume_group(self.shard, topic, group).settings.paused is False
+            assert resume_group(self.shards.of(topic), topic, group).settings.paused is False
         self.paused.clear()
         for worker in self.workers:
             if worker.consumer is not None:
@@ -232,29 +232,27 @@ class Simulation:
                     worker.consumer.ack(worker.held)
                     self.acked |= {(worker.group, message.id) for message in worker.held}
                     busy = True
-            if not busy and all(show_group(self.shard, *pair).lag == 0 for pair in self.groups()):
+            if not busy and all(info.lag == 0 for info in gathering.groups(self.shards.opened)):
                 return
         raise AssertionError("Q2: it never ends")
 
-    def groups(self) -> list[tuple[str, str]]:
-        return list_groups(self.shard, None)
-
     def check_that_it_adds_up(self) -> None:
-        for topic, group in self.groups():
-            info = show_group(self.shard, topic, group)
+        found = gathering.groups(self.shards.opened)
+        assert [(info.topic, info.name) for info in found] == sorted((t, g) for t in TOPICS for g in GROUPS)
+        for info in found:
             parts = (
                 info.acked, info.ready, info.leased, info.delayed, info.retrying, info.dead, info.lapsed,
                 info.withdrawn, info.skipped, info.lost,
             )  # fmt: skip
             assert min(parts) >= 0
-            assert info.settings.paused is ((topic, group) in self.paused), "Q12: a pause was forgotten"
+            assert info.settings.paused is ((info.topic, info.name) in self.paused), "Q12: a pause was forgotten"
             assert info.published == sum(parts), f"Q1: {info}"
 
     def check_the_end(self) -> None:
         self.check_that_it_adds_up()
         dead: dict[str, Counter[MessageId]] = defaultdict(Counter)
         for topic in TOPICS:
-            for letter in list_dead_letters(self.shard, topic):
+            for letter in list_dead_letters(self.shards.of(topic), topic):
                 dead[letter.group][letter.origin] += 1
         for group in GROUPS:
             assert set(dead[group].values()) <= {1}, "Q7: somebody died twice"
@@ -264,17 +262,18 @@ class Simulation:
             missing = set(self.published) - acked - set(dead[group]) - unsure
             assert not missing, f"Q2, O5: {len(missing)} messages never came to {group}, such as {min(missing)}"
             for topic in TOPICS:
-                assert show_group(self.shard, topic, group).lag == 0
+                assert show_group(self.shards.of(topic), topic, group).lag == 0
 
     def log(self) -> Iterator[object]:
         """All messages and all events, as they can be read."""
-        for name, topic in sorted(self.shard.catalog.by_name.items()):
-            for partition in topic.partitions:
-                for message in LogReader(self.shard, partition.messages).messages(Window()):
-                    yield (name, message)
+        for info in gathering.topics(self.shards.opened):
+            shard = self.shards.of(info.name)
+            for partition in shard.topic(info.name).partitions:
+                for message in LogReader(shard, partition.messages).messages(Window()):
+                    yield (info.name, message)
                 if partition.events is not None:
-                    for event in LogReader(self.shard, partition.events).events(Window()):
-                        yield (name, partition.messages.partition, event)
+                    for event in LogReader(shard, partition.events).events(Window()):
+                        yield (info.name, partition.messages.partition, event)
 
 
 def simulate(seed: int, steps: int) -> Simulation:
@@ -292,7 +291,7 @@ def test_Q1_Q2_Q7_O5_many_consumers_and_a_broker_that_crash_lose_and_double_noth
     assert simulation.crashes > 1
     assert len(simulation.published) > 1000
     assert any(simulation.delivered[work] > 1 for work in simulation.acked), "nothing went wrong"
-    assert sum(1 for topic in TOPICS for _ in list_dead_letters(simulation.shard, topic)) > 10
+    assert sum(1 for topic in TOPICS for _ in list_dead_letters(simulation.shards.of(topic), topic)) > 10
 
 
 def test_the_same_seed_gives_the_same_log_and_another_seed_another_one() -> None:
@@ -300,5 +299,5 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another_one() -> None
     log = list(first.log())
     assert len(log) > 1000
     assert list(second.log()) == log
-    assert second.storage.contents == first.storage.contents
+    assert second.shards.contents() == first.shards.contents()
     assert list(other.log()) != log

@@ -33,10 +33,13 @@ class Watched(Simulation):
 
     def told(self) -> dict[str, object]:
         """Its files, its receipts, and what its broker has counted."""
-        files = {name: bytes(content) for name, content in self.storage.contents.items()}
-        meters = self.shard.meters
-        counts = (meters.commits, meters.published, meters.written_bytes, meters.totals, meters.settled_segments)
-        return {**files, "receipts": self.receipts, "counts": counts}
+        told: dict[str, object] = {"receipts": self.receipts}
+        for number, (shard, contents) in enumerate(zip(self.shards, self.shards.contents(), strict=True)):
+            told |= {f"{number}/{name}": bytes(content) for name, content in contents.items()}
+            meters = shard.meters
+            counts = (meters.commits, meters.published, meters.written_bytes, meters.totals, meters.settled_segments)
+            told[f"{number} counts"] = counts
+        return told
 
 
 def test_R7_two_brokers_that_take_turns_do_and_write_what_each_does_alone() -> None:
@@ -99,7 +102,8 @@ def test_L1_Q2_R7_a_broker_that_loses_its_disk_under_load_disturbs_no_other_of_i
     for broker, clock in zip((again, brokers[1]), clocks, strict=True):
         stamped = next(broker.read(TOPIC)).timestamp_us
         assert 0 <= clock.wall_us() - stamped < 3600e6, "each has a clock of its own"
-    assert background_threads() - before == dict.fromkeys(THREADS, 2)
+    per_shard = 2 * len(again.shards)
+    assert background_threads() - before == dict(zip(THREADS, (2, per_shard, per_shard), strict=True))
     for broker in (again, brokers[1]):
         broker.close()
     assert background_threads() == before
