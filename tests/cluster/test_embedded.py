@@ -132,6 +132,13 @@ def test_no_two_consumers_of_a_broker_have_one_name_wherever_their_topics_live(b
     assert len({consumer.name for consumer in consumers}) == len(chosen)
 
 
+def test_a_consumer_that_is_refused_leaves_no_group_in_any_shard(broker: penstock.Broker) -> None:
+    for topics in ([*APART, "penstock.schedules"], [*APART, APART[0]], [*APART, "no/name"]):
+        with pytest.raises(InvalidArgument):
+            broker.consumer(topics, "g")
+    assert broker.groups() == []
+
+
 def test_all_that_a_consumer_holds_counts_against_one_window(broker: penstock.Broker) -> None:
     for name in APART:
         broker.publish_many(name, [f"{n}" for n in range(10)])

@@ -16,6 +16,7 @@ from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit, together
 from penstock.model.errors import LeaseLost, PenstockError
 from penstock.model.names import check_topic_names
+from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration
 from penstock.segments.window import Rows
 from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
@@ -36,7 +37,7 @@ def consume(
         return Consuming(shards.only, message_class, topics, group, **options)
     by_shard: dict[Shard, list[str]] = {}
     for topic in check_topic_names(topics):
-        by_shard.setdefault(shards.of(topic), []).append(topic)
+        by_shard.setdefault(shards.of(check_open_topic(topic)), []).append(topic)
     if options["name"] is None:  # each shard counts for itself: one of them names the consumers of all
         options["name"] = shards.first.dispatcher.new_consumer_name()
     parts: list[Consuming[Message]] = []
