@@ -18,7 +18,7 @@ from penstock.model.config import BrokerConfig
 from penstock.shard.shard import Shard
 from penstock.shard.state_lock import StateLock
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
-from tests.sharding import divide_new_directories
+from tests.sharding import divide_new_directories, skip_those_of_one_shard
 from tests.spark.class_data import java_options
 
 os.environ |= {"PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off"}  # servers of tests have only what they ask for
@@ -84,8 +84,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_shard(reason): skipped where directories are divided")
     if config.option.shards > 1:
         divide_new_directories(config.option.shards)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.shards > 1:
+        skip_those_of_one_shard(items)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:

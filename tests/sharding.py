@@ -1,17 +1,20 @@
 """Run tests with divided directories: `pytest --shards 4 tests/client tests/server`.
 
 Every data directory that a test makes is divided, in its own process and by the servers that it starts. What is
-promised must hold then as it does with one shard. A test that looks into *the* shard of a broker is skipped.
+promised must hold then as it does with one shard. A test that looks into *the* shard of a broker is skipped, and so is
+one that is marked: `@pytest.mark.one_shard("limits are those of each shard")`.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from penstock.cluster import directory, shards
 from penstock.cluster.shards import Shards
+from penstock.cluster.snapshots import path_of_topic
 from penstock.embedded.broker import Broker
 from penstock.shard.shard import Shard
 from penstock.storage import Storage
@@ -32,6 +35,18 @@ def divide_new_directories(count: int) -> None:
     os.environ["PENSTOCK_SHARDS"] = str(count)
     shards.divide = divide_if_new  # type: ignore[assignment,attr-defined]
     Broker.shard = property(shard_or_skip)  # type: ignore[assignment,method-assign]
+
+
+def skip_those_of_one_shard(items: list[pytest.Item]) -> None:
+    """Skip the tests that are marked as those of one shard, for the reason that they give."""
+    for item in items:
+        for marker in item.iter_markers("one_shard"):
+            item.add_marker(pytest.mark.skip(reason=marker.args[0]))
+
+
+def home_of(path: Path, topic: str) -> Path:
+    """The directory of the shard that a topic lives in."""
+    return Path(path_of_topic(str(path), topic))
 
 
 def alone(shard: Shard) -> Shards:

@@ -57,7 +57,7 @@ class Settling:
 
     def unsettled(self, topic: str = "t") -> int:
         """How many blocks of messages are in the journal only."""
-        return len(self.broker.shard.topic(topic).partitions[0].messages)
+        return len(self.broker.shards.of(topic).topic(topic).partitions[0].messages)
 
     def unread(self) -> bool:
         """Whether an order waits for the process."""

@@ -12,12 +12,12 @@ from penstock.cluster import gathering
 from penstock.cluster.directory import part_name
 from penstock.cluster.shards import Shards, open_shards
 from penstock.model.config import BrokerConfig
-from penstock.shard.operations.burying import bury
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, VirtualClock
 from tests.folding import assert_folded
+from tests.shard.passing_time import keep_time
 
 
 class MemoryShards:
@@ -99,13 +99,7 @@ class MemoryShards:
             shard.checkpoint()
 
     def keep_time(self) -> None:
-        """Do what has become due, and bury what died of it."""
-        for shard in self:
-            with shard.lock:
-                shard.keep_time()
-            if shard.dispatcher.dying:
-                bury(shard)
-            shard.flush()
+        keep_time(self)
 
     # What must hold.
 

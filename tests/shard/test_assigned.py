@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
-from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 
 @pytest.fixture
@@ -17,15 +17,6 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
         opened.create_topic("t", partitions=4)
         yield opened
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 def publish(broker: penstock.Broker, each: int = 1) -> None:
@@ -156,8 +147,8 @@ def test_those_who_wait_are_alive(broker: penstock.Broker, clock: VirtualClock) 
     one = join(broker, "one")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.receive, 10, wait=20)
-        with broker.shard.lock:
-            active = broker.shard.dispatcher.in_use.groups(broker.shard.topic("t"))["g"]
+        with broker.shards.of("t").lock:
+            active = broker.shards.of("t").dispatcher.in_use.groups(broker.shards.of("t").topic("t"))["g"]
         while not active.waiters:
             pass
         pass_time(broker, clock, 60)

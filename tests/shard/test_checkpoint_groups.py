@@ -12,11 +12,11 @@ import pytest
 
 import penstock
 import penstock.aio
+from penstock.cluster.snapshots import Snapshots
 from penstock.model.events import EventKind
 from penstock.shard.operations.groups import checkpoint_group, show_group
 from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
-from penstock.views.snapshot import Snapshot
 from tests.server.harness import Running
 
 ShardOn = Callable[..., Shard]
@@ -88,11 +88,11 @@ def test_what_has_not_moved_is_not_written(broker: penstock.Broker) -> None:
     for same in ({0: 4}, {0: 4, 1: 0}, {}):
         broker.checkpoint_group("t", "spark", same)
     assert events_of(broker) == made
-    commits = broker.shard.journal.commits
+    commits = broker.shards.of("t").journal.commits
     broker.checkpoint_group("t", "spark", {0: 4, 1: 3})
     assert events_of(broker) == [*made, (EventKind.SOUGHT, 3)]
     broker.checkpoint_group("t", "spark", {0: 6, 1: 6})
-    assert broker.shard.journal.commits == commits + 2, "all partitions move in one commit"
+    assert broker.shards.of("t").journal.commits == commits + 2, "all partitions move in one commit"
 
 
 def test_nothing_is_made_ready_for_a_group_that_nobody_consumes(broker: penstock.Broker) -> None:
@@ -100,8 +100,8 @@ def test_nothing_is_made_ready_for_a_group_that_nobody_consumes(broker: penstock
     broker.checkpoint_group("t", "spark", {0: 5})
     assert seen(broker) == (15, (5, 0))
     broker.groups()
-    in_use = broker.shard.dispatcher.in_use
-    assert in_use.of(broker.shard.topic("t")) is None
+    in_use = broker.shards.of("t").dispatcher.in_use
+    assert in_use.of(broker.shards.of("t").topic("t")) is None
     assert in_use._indexes == {}
 
 
@@ -115,7 +115,7 @@ def test_consumers_of_another_group_do_not_notice(broker: penstock.Broker) -> No
         assert broker.group("t", "workers").lag == 0
         assert broker.group("t", "workers").kind == "consumers"
         assert seen(broker) == (18, (1, 1))
-        assert "spark" not in broker.shard.dispatcher.attach("t").active_groups
+        assert "spark" not in broker.shards.of("t").dispatcher.attach("t").active_groups
 
 
 def test_a_group_is_for_consumers_or_for_a_reader_and_never_for_both(broker: penstock.Broker) -> None:
@@ -187,9 +187,9 @@ def test_a_position_below_what_retention_kept_is_allowed(broker: penstock.Broker
     broker.checkpoint_group("t", "spark", {0: 4, 1: 12})
     assert seen(broker) == (5 + 3, (10, 12))
     assert broker.group("t", "spark").lost == 6
-    commits = broker.shard.journal.commits
+    commits = broker.shards.of("t").journal.commits
     broker.checkpoint_group("t", "spark", {0: 4, 1: 12})
-    assert broker.shard.journal.commits == commits
+    assert broker.shards.of("t").journal.commits == commits
     broker.checkpoint_group("t", "late", {})
     assert seen(broker, "late") == (10, (10, 10)), "the others begin with the first offset that is kept"
 
@@ -237,7 +237,7 @@ def test_many_reports_are_settled_and_go_with_retention_and_are_in_no_trace(
         if second % 100 == 0:
             broker.settle()
     broker.settle()
-    events = broker.shard.topic("t").partitions[0].events
+    events = broker.shards.of("t").topic("t").partitions[0].events
     assert events is not None
     assert (len(events), sum(segment.rows for segment in events.segments)) == (0, 500)
     assert len(events_of(broker)) == 1000
@@ -267,7 +267,7 @@ def test_a_directory_tells_how_far_the_reader_was_without_a_broker(tmp_path: Pat
         fill(broker)
         broker.checkpoint_group("t", "spark", {0: 4})
         broker.create_group("t", "workers")
-    with Snapshot(tmp_path) as snapshot:
+    with Snapshots(tmp_path) as snapshot:
         found = [(group.name, group.kind, group.lag, group.positions) for group in snapshot.groups("t")]
     assert found == [("spark", "checkpoint", 16, (4, 0)), ("workers", "consumers", 20, (0, 0))]
 

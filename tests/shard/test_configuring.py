@@ -22,7 +22,8 @@ from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.storage import FileStorage
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
-from tests.sharding import alone
+from tests.shard.passing_time import pass_time
+from tests.sharding import alone, home_of
 
 ShardOn = Callable[..., Shard]
 
@@ -69,15 +70,6 @@ def publish(shard: Shard, value: str, topic: str = "t") -> None:
     _, commit = shard.publish(topic, Message(value))
     assert commit is not None
     shard.journal.wait(commit)
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 # It is durable.
@@ -163,10 +155,10 @@ def test_changes_that_share_a_commit_all_hold_and_the_last_one_wins(shard_on: Sh
 
 def test_what_changes_nothing_is_not_written(broker: penstock.Broker) -> None:
     created = broker.create_topic("t", partitions=2, visibility_timeout=5)
-    commits = broker.shard.journal.commits
+    commits = broker.shards.of("t").journal.commits
     assert broker.configure_topic("t") == created
     assert broker.configure_topic("t", partitions=2, order="lane", visibility_timeout="5s") == created
-    assert broker.shard.journal.commits == commits
+    assert broker.shards.of("t").journal.commits == commits
 
 
 # A disk that refuses.
@@ -233,8 +225,8 @@ def test_a_consumer_at_work_follows_retries_and_the_limit_of_failures(
         consumer.receive()[0].fail("no")
     broker.configure_topic("t", max_deliveries=5)
     consumer.receive()[0].fail("no")
-    bury(broker.shard)
-    broker.shard.journal.flush()
+    bury(broker.shards.of("t"))
+    broker.shards.of("t").journal.flush()
     assert [letter.failures for letter in broker.dead_letters("t")] == [5]
     assert consumer.receive() == []
 
@@ -279,7 +271,7 @@ def test_what_lapses_follows_to_the_dead_letters(broker: penstock.Broker, clock:
     broker.consumer("t", "g")
     broker.configure_topic("t", dead_letter_lapsed=True)
     pass_time(broker, clock, 11)
-    assert [letter.value for letter in list_dead_letters(broker.shard, "t")] == [b"x"]
+    assert [letter.value for letter in list_dead_letters(broker.shards.of("t"), "t")] == [b"x"]
 
 
 def test_publishers_follow_backlog_delay_and_dedupe_window(broker: penstock.Broker, clock: VirtualClock) -> None:
@@ -391,7 +383,7 @@ def test_a_check_understands_changes(tmp_path: Path) -> None:
         broker.create_topic("t", partitions=2)
         broker.publish("t", "x")
         broker.configure_topic("t", **EVERYTHING)
-        report = check_directory(FileStorage(tmp_path))
+        report = check_directory(FileStorage(home_of(tmp_path, "t")))
     assert (report.problems, report.notes) == ([], [])
     assert (report.topics, report.partitions, report.messages) == (1, 2, 1)
 

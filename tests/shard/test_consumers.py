@@ -31,9 +31,10 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def wait_for_a_waiter(broker: penstock.Broker, topic: str, group: str = "g", count: int = 1) -> None:
     """Until so many receivers wait: an event would have to be in the code under test."""
+    shard = broker.shards.of(topic)
     while True:
-        with broker.shard.lock:
-            delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
+        with shard.lock:
+            delivery = shard.dispatcher.in_use.of(shard.topic(topic))
             if delivery is not None and len(delivery.active_groups[group].waiters) >= count:
                 return
         threading.Event().wait(0.001)

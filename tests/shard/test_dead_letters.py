@@ -61,7 +61,7 @@ def test_Q7_a_dead_letter_is_the_whole_message_with_its_lineage(broker: penstock
 def test_Q6_one_that_dies_while_others_are_buried_has_its_last_delivery_in_its_letter(
     broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, dying = broker.shard.journal, broker.shard.dispatcher.dying
+    journal, dying = broker.shards.of("t").journal, broker.shards.of("t").dispatcher.dying
     broker.publish_many("t", ["first", "second"])
     consumer = broker.consumer("t", "g")
     first, second = consumer.receive(2)
@@ -307,7 +307,7 @@ def test_thousands_may_die_at_once(broker: penstock.Broker) -> None:
 def test_letters_that_cannot_be_written_are_tried_again(
     broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = broker.shard.append_internal, []
+    real, calls = broker.shards.of("t").append_internal, []
 
     def refuse_once(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -315,11 +315,11 @@ def test_letters_that_cannot_be_written_are_tried_again(
             raise penstock.Overloaded("not now")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(broker.shard, "append_internal", refuse_once)
+    monkeypatch.setattr(broker.shards.of("t"), "append_internal", refuse_once)
     with pytest.raises(penstock.Overloaded):
         kill(broker, 1200)
-    bury(broker.shard)
-    broker.shard.journal.flush()
+    bury(broker.shards.of("t"))
+    broker.shards.of("t").journal.flush()
     info = broker.group("t", "g")
     assert (info.ready, info.leased, info.dead) == (500, 0, 700)
 
@@ -377,6 +377,12 @@ def test_a_letter_that_somebody_published_by_hand_is_redriven_to_the_topic_itsel
     assert broker.dead_letters("t") == []
 
 
+def disk_of(broker: penstock.Broker) -> FaultyStorage:
+    storage = broker.shards.of("t").storage
+    assert isinstance(storage, FaultyStorage)
+    return storage
+
+
 def rot(storage: FaultyStorage, suffix: str, content: bytes) -> None:
     """Change a bit of a file where it holds this."""
     (name,) = [name for name in storage.contents if name.endswith(suffix) and content in storage.contents[name]]
@@ -387,16 +393,15 @@ def rot(storage: FaultyStorage, suffix: str, content: bytes) -> None:
 def test_a_damaged_block_fails_and_dies_alone(
     clock: VirtualClock, settled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = FaultyStorage(1)
     monkeypatch.setitem(writer.ROW_GROUP_BYTES, "messages", 1)  # a row group for each message
     bad = [23] if settled else list(range(20, 30))
-    with penstock.open(storage=storage, clock=clock) as broker:
+    with penstock.open(storage=FaultyStorage(1), clock=clock) as broker:
         broker.create_topic("t", max_deliveries=1)
         for block in range(5):
             broker.publish_many("t", [f"block {block} message {n}" for n in range(10)])
         if settled:
             broker.settle()
-        rot(storage, ".parquet" if settled else ".journal", b"block 2 message 3")
+        rot(disk_of(broker), ".parquet" if settled else ".journal", b"block 2 message 3")
         with broker.consumer("t", "g") as consumer:
             good = consumer.receive(50)
             assert [message.offset for message in good] == [n for n in range(50) if n not in bad]
@@ -407,15 +412,14 @@ def test_a_damaged_block_fails_and_dies_alone(
 
 
 def test_only_what_cannot_be_read_is_buried_empty(clock: VirtualClock) -> None:
-    storage = FaultyStorage(1)
-    with penstock.open(storage=storage, clock=clock) as broker:
+    with penstock.open(storage=FaultyStorage(1), clock=clock) as broker:
         broker.create_topic("t")
         for block in range(3):
             broker.publish_many("t", [f"block {block} message {n}" for n in range(2)])
         with broker.consumer("t", "g") as consumer:
             messages = consumer.receive(6)
-            rot(storage, ".journal", b"block 1 message 0")
-            broker.shard.dispatcher.contents = contents.Contents(broker.shard.core)
+            rot(disk_of(broker), ".journal", b"block 1 message 0")
+            broker.shards.of("t").dispatcher.contents = contents.Contents(broker.shards.of("t").core)
             consumer.kill(messages, "no")
         letters = {letter.origin.offset: letter.value for letter in broker.dead_letters("t")}
         assert letters == {n: b"" if n in (2, 3) else f"block {n // 2} message {n % 2}".encode() for n in range(6)}
@@ -424,15 +428,15 @@ def test_only_what_cannot_be_read_is_buried_empty(clock: VirtualClock) -> None:
 
 
 def test_messages_die_without_a_history_that_cannot_be_read(clock: VirtualClock) -> None:
-    storage = FaultyStorage(1)
-    with penstock.open(storage=storage, clock=clock) as broker:
+    with penstock.open(storage=FaultyStorage(1), clock=clock) as broker:
         broker.publish_many("t", ["a", "b", "c"])
         with broker.consumer("t", "g") as consumer:
             consumer.release(consumer.receive(3))
             broker.settle()
-            (name,) = [name for name in storage.contents if "/events/" in name]
+            disk = disk_of(broker)
+            (name,) = [name for name in disk.contents if "/events/" in name]
             for position in range(10, 200, 7):
-                storage.flip_bit(name, position)
+                disk.flip_bit(name, position)
             consumer.kill(consumer.receive(3), "no")
         assert [(letter.value, letter.history) for letter in broker.dead_letters("t")] == [
             (b"a", []),
@@ -450,7 +454,7 @@ def test_what_could_not_be_read_for_its_burial_comes_again(
     broker.publish_many("t", ["a", "b"])
     with broker.consumer("t", "g") as consumer:
         messages = consumer.receive(2)
-        monkeypatch.setattr(broker.shard.dispatcher.contents, "rows", fail)
+        monkeypatch.setattr(broker.shards.of("t").dispatcher.contents, "rows", fail)
         with pytest.raises(OSError, match="does not answer"):
             consumer.kill(messages, "no")
         monkeypatch.undo()
@@ -465,14 +469,14 @@ def test_large_messages_are_buried_and_copied_in_several_commits(
 ) -> None:
     monkeypatch.setattr(burying, "BYTES_AT_ONCE", 10_000)
     monkeypatch.setattr(module, "BYTES_AT_ONCE", 10_000)
-    real, sizes = broker.shard.journal._write, []
+    real, sizes = broker.shards.of("t").journal._write, []
 
     def write(group: Any, encoded: Any) -> Any:
         sizes.append(encoded.size_bytes)
         return real(group, encoded)
 
     broker.publish_many("t", [bytes([n]) * 4000 for n in range(20)])
-    monkeypatch.setattr(broker.shard.journal, "_write", write)
+    monkeypatch.setattr(broker.shards.of("t").journal, "_write", write)
     with broker.consumer("t", "g") as consumer:
         consumer.kill(consumer.receive(20), "no")
     assert [letter.value[0] for letter in broker.dead_letters("t")] == list(range(20))

@@ -12,7 +12,6 @@ import pytest
 
 import penstock
 from penstock.shard.operations import delays as delays_module
-from penstock.shard.operations.burying import bury
 from penstock.shard.operations.delays import find_delayed, list_delayed
 from penstock.testing import MemoryStorage, VirtualClock
 
@@ -23,15 +22,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins
 def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
         yield opened
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 def values(messages: list[penstock.Delivery]) -> list[bytes]:
@@ -112,13 +102,13 @@ def test_the_list_is_in_the_order_of_the_times(
         for identity, delay in sorted(ids.items(), key=lambda item: item[1])
     ]
     assert broker.delayed("t", limit=5) == found[:5]
-    assert list(list_delayed(broker.shard, "t", limit=5, skip=3)) == found[3:8]
+    assert list(list_delayed(broker.shards.of("t"), "t", limit=5, skip=3)) == found[3:8]
     for at_once in (1, 7):  # so many of them while others wait
         monkeypatch.setattr(delays_module, "_AT_ONCE", at_once)
-        assert list(list_delayed(broker.shard, "t", limit=20, skip=3)) == found[3:23]
+        assert list(list_delayed(broker.shards.of("t"), "t", limit=20, skip=3)) == found[3:23]
         assert broker.delayed("t") == found
-    assert list(list_delayed(broker.shard, "t", skip=len(found))) == []
-    assert find_delayed(broker.shard, found[-1].id) == found[-1]
+    assert list(list_delayed(broker.shards.of("t"), "t", skip=len(found))) == []
+    assert find_delayed(broker.shards.of("t"), found[-1].id) == found[-1]
     clock.advance(500)
     assert len(broker.delayed("t")) == sum(delay > 500 for delay in delays)
 

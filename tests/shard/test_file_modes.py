@@ -68,6 +68,7 @@ def test_others_read_data_where_that_is_configured_but_not_tokens(
     assert stat.S_IMODE((path / "tokens.json").stat().st_mode) == 0o600
 
 
+@pytest.mark.one_shard("it names the files of the one shard")
 def test_what_is_there_already_keeps_its_mode(tmp_path: Path) -> None:
     live(tmp_path / "data", "all")
     kept = ["data", "data/LOCK", "data/topics", "data/topics/other/messages", "archive"]

@@ -10,23 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
-from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 
 @pytest.fixture
 def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
         yield opened
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 def mixed(count: int, seed: int = 7) -> list[penstock.Message]:

@@ -10,23 +10,14 @@ import pytest
 import penstock
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.consumer import Delivery
-from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 
 @pytest.fixture
 def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
         yield opened
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 def take(broker: penstock.Broker, count: int = 1, **options: Any) -> tuple[penstock.Consumer, list[Delivery]]:
@@ -120,7 +111,7 @@ def test_Q4_acking_twice_by_number_is_harmless_also_when_the_lease_is_forgotten(
         for _ in range(90):
             consumer.ack(consumer.receive(1))
         consuming = consumer._consuming
-        assert len(broker.shard.dispatcher.lease_book) <= 16
+        assert len(broker.shards.of("t").dispatcher.lease_book) <= 16
         for lease, offset, is_refused in ((first.lease.id, 0, False), (first.lease.id, 99, True), (1, 0, True)):
             _, refused = consuming.ack(consuming.find_leased([("t", 0, lease, Offsets([offset]))]))
             assert (refused is not None) is is_refused

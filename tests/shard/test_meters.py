@@ -15,9 +15,9 @@ from penstock.model.errors import PenstockError, StorageFailed
 from penstock.model.message import Message
 from penstock.shard.metering.ages import published, published_us
 from penstock.shard.metering.meters import COUNTED, OTHER, GroupMeter, Meters
-from penstock.shard.operations.burying import bury
 from penstock.shard.shard import Shard
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 
 @pytest.fixture
@@ -29,15 +29,6 @@ def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
 @pytest.fixture
 def meters(broker: penstock.Broker) -> Meters:
     return broker.shard.meters
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 def group(broker: penstock.Broker, topic: str = "t", name: str = "g") -> GroupMeter:

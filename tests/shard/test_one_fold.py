@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.cluster.snapshots import Snapshots
 from penstock.delivery.partition import DeliveryState, PartitionState
 from penstock.log.checkpoint import topic_state
 from penstock.log.producers import ProducerHistories
@@ -135,7 +136,7 @@ def test_F1_what_a_replay_group_was_given_is_counted_alike_in_a_snapshot(tmp_pat
         broker.publish_many("t", [b"x"] * 100)
         broker.replay("t", "again", from_offset=10, to_offset=20)
         assert broker.group("t", "again").published == 10
-    with Snapshot(tmp_path / "data") as snapshot:
+    with Snapshots(tmp_path / "data") as snapshot:
         assert [group.published for group in snapshot.groups("t")] == [10]
 
 

@@ -182,8 +182,8 @@ class Door:
 def test_threads_that_come_to_a_row_group_together_decode_it_once(
     mixed: penstock.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = mixed.shard.topic("t").partitions[0].messages
-    contents, door, loaded = Contents(mixed.shard.core), Door(8), list[int]()
+    log = mixed.shards.of("t").topic("t").partitions[0].messages
+    contents, door, loaded = Contents(mixed.shards.of("t").core), Door(8), list[int]()
     contents._loading = [door] * len(contents._loading)  # type: ignore[list-item]
     chunk = LogReader.chunk
 
@@ -211,7 +211,7 @@ def sent(
     broker: penstock.Broker, start: int, end: int, bytes_max: int = 1 << 20
 ) -> list[tuple[int, bool, list[bytes]]]:
     """What is sent of these offsets: the first of each part, whether it was left encoded, and its values."""
-    shard = broker.shard
+    shard = broker.shards.of("t")
     log, unreadable = shard.topic("t").partitions[0].messages, Unreadable()
     rows = list(Contents(shard.core).rows_to_send(log, from_range(start, end), bytes_max, unreadable))
     assert not unreadable
@@ -244,10 +244,10 @@ def test_a_damaged_block_is_found_when_it_is_sent_too() -> None:
     with penstock.open(storage=storage) as broker:
         broker.publish_many("t", [b"first"] * 10)
         broker.publish_many("t", [b"second"] * 10)
-        log = broker.shard.topic("t").partitions[0].messages
-        broker.shard.journal.files[log.block(0).sequence].handle.write(log.block(0).position + 5, [b"damage"])
+        log = broker.shards.of("t").topic("t").partitions[0].messages
+        broker.shards.of("t").journal.files[log.block(0).sequence].handle.write(log.block(0).position + 5, [b"damage"])
         unreadable = Unreadable()
-        rows = list(Contents(broker.shard.core).rows_to_send(log, from_range(0, 20), 1 << 20, unreadable))
+        rows = list(Contents(broker.shards.of("t").core).rows_to_send(log, from_range(0, 20), 1 << 20, unreadable))
         assert [list(part.offsets) for part in rows] == [list(range(10, 20))]
         assert [list(lost) for lost, _ in unreadable] == [list(range(10))]
 
@@ -257,8 +257,8 @@ def test_a_rescheduled_message_is_sent_with_its_new_time(clock: VirtualClock) ->
         identity = broker.publish("t", "later", delay=10)
         due_us = clock.wall_us() + 60_000_000
         broker.reschedule_delayed(identity, delay=60)
-        log = broker.shard.topic("t").partitions[0].messages
-        (rows,) = Contents(broker.shard.core).rows_to_send(log, from_range(0, 1), 1 << 20, [])
+        log = broker.shards.of("t").topic("t").partitions[0].messages
+        (rows,) = Contents(broker.shards.of("t").core).rows_to_send(log, from_range(0, 1), 1 << 20, [])
         assert not rows.batch.values
         assert rows.batch.deliver_at is not None
         assert list(rows.batch.deliver_at) == [due_us]

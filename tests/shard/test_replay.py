@@ -168,8 +168,8 @@ def test_a_receiver_waits_for_the_rate_and_for_nothing_in_vain() -> None:
             while len(seen) < 20:
                 seen += [message.offset for message in consumer.receive(20, wait=20)]
             assert seen == list(range(20))
-            ticks, real = [], broker.shard.keep_time
-            broker.shard.keep_time = lambda: ticks.append(1) or real()  # type: ignore[method-assign,func-returns-value]
+            ticks, real = [], broker.shards.of("t").keep_time
+            broker.shards.of("t").keep_time = lambda: ticks.append(1) or real()  # type: ignore[method-assign,func-returns-value]
             assert consumer.receive(1, wait=0.5) == []
             assert len(ticks) < 1000, "nothing is due: the timer sleeps"
 

@@ -99,7 +99,9 @@ def test_the_archive_is_found_after_a_restart(clock: VirtualClock) -> None:
         broker.create_topic("t", retention_age="2d", archive="/cold/storage")
         fill(broker, clock, 5)
         broker.retain()
-    assert len([name for name in storage.contents if "/messages/" in name]) == 2
+        home = broker.shards.of("t").storage
+    assert isinstance(home, MemoryStorage)
+    assert len([name for name in home.contents if "/messages/" in name]) == 2
     with penstock.open(storage=storage, clock=clock) as broker:
         assert offsets(broker, include_deleted=True) == list(range(50))
         assert offsets(broker) == list(range(30, 50))

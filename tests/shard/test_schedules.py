@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 HOUR_S = 3600.0
 
@@ -19,14 +20,6 @@ HOUR_S = 3600.0
 def broker(clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(storage=MemoryStorage(), clock=clock) as opened:
         yield opened
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it publishes committed."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    broker.shard.journal.flush()
 
 
 def published(broker: penstock.Broker) -> list[bytes]:
@@ -157,12 +150,12 @@ def test_a_full_topic_gets_it_when_there_is_room(broker: penstock.Broker, clock:
 def test_a_real_clock_fires_by_itself() -> None:
     with penstock.open(storage=MemoryStorage()) as broker, broker.consumer("t", "g") as consumer:
         broker.schedule("s", "* * * * *", "t", "x")
-        with broker.shard.lock:
-            schedule, offsets = broker.shard.schedules._find("s")
+        with broker.shards.of("t").lock:
+            schedule, offsets = broker.shards.of("t").schedules._find("s")
             import msgspec
 
-            soon = msgspec.structs.replace(schedule, next_us=broker.shard.clock.wall_us() + 50_000)
-            broker.shard.schedules._write(soon)
+            soon = msgspec.structs.replace(schedule, next_us=broker.shards.of("t").clock.wall_us() + 50_000)
+            broker.shards.of("t").schedules._write(soon)
         assert [message.value for message in consumer.receive(1, wait=20)] == [b"x"]
         assert broker.schedules()[0].next_us % 60_000_000 == 0
         assert list(offsets) == [0]
@@ -231,8 +224,8 @@ def test_what_the_disk_refuses_to_fire_is_fired_later_and_once(clock: VirtualClo
         storage.fail("write", errno.ENOSPC, always=True)
         pass_time(broker, clock, HOUR_S)
         pass_time(broker, clock, 2)
-        with broker.shard.lock:
-            assert broker.shard.keep_time() <= 1
+        with broker.shards.of("t").lock:
+            assert broker.shards.of("t").keep_time() <= 1
         assert published(broker) == []
         storage.heal()
         for _ in range(3):

@@ -19,6 +19,7 @@ from penstock.journal.layout import file_name
 from penstock.testing import VirtualClock
 from tests.server.harness import until
 from tests.shard.harness import PATIENCE_S, Settling, problems, segments, settling, temporary_files
+from tests.sharding import home_of
 
 COMMAND = [sys.executable, "-m", "penstock.shard.upkeep.segment_process"]
 
@@ -212,8 +213,8 @@ def test_L9_a_damaged_block_stays_unsettled_and_is_told_and_nobody_waits_for_it(
 
 
 def test_what_the_disk_refuses_the_process_is_an_error_with_its_number_and_is_tried_again(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "topics/blocked/messages/0"
     with settling(tmp_path) as one:
+        in_the_way = home_of(tmp_path, "blocked") / "topics/blocked/messages/0"
         one.publish("a", topic="fine")
         one.broker.settle()
         before = one.child
@@ -274,6 +275,7 @@ def test_R4_the_process_ends_with_the_broker(tmp_path: Path) -> None:
     assert child.stdin.closed
 
 
+@pytest.mark.one_shard("settling tells that the broker is closed when it comes to the next shard")
 def test_R4_a_broker_that_is_closed_in_the_middle_of_settling_leaves_no_process_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

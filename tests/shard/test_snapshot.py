@@ -20,6 +20,7 @@ from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import VirtualClock
 from penstock.views.snapshot import GroupProgress, Snapshot, read_blocks
 
+pytestmark = pytest.mark.one_shard("it is one shard that is read; tests/cluster reads several")
 DAY_S = 86400
 
 

@@ -103,6 +103,9 @@ def test_thousands_of_topics_are_there_after_a_restart() -> None:
         assert next(broker.read("topic-1234")).value == b"1234"
 
 
+PER_SHARD = pytest.mark.one_shard("limits are those of each shard")
+
+
 @pytest.fixture
 def crowded(clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(
@@ -113,6 +116,7 @@ def crowded(clock: VirtualClock) -> Iterator[penstock.Broker]:
         yield made
 
 
+@PER_SHARD
 @pytest.mark.parametrize(
     "make",
     [
@@ -133,6 +137,7 @@ def test_R1_no_more_topics_are_made_than_there_may_be(
     crowded.publish("a", "those that exist go on")
 
 
+@PER_SHARD
 def test_R1_a_topic_at_the_limit_has_room_for_its_dead_letters_and_schedules(crowded: penstock.Broker) -> None:
     with crowded.consumer("a", "g") as consumer:
         consumer.kill(consumer.receive(1), "bad")

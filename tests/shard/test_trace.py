@@ -9,8 +9,8 @@ import pytest
 
 import penstock
 from penstock.segments import schema
-from penstock.shard.operations.burying import bury
 from penstock.testing import MemoryStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # where the virtual clock begins
 OWN = ("published", "scheduled", "due")  # what the message itself tells
@@ -25,15 +25,6 @@ def storage() -> MemoryStorage:
 def broker(storage: MemoryStorage, clock: VirtualClock) -> Iterator[penstock.Broker]:
     with penstock.open(storage=storage, clock=clock) as opened:
         yield opened
-
-
-def pass_time(broker: penstock.Broker, clock: VirtualClock, seconds: float) -> None:
-    """Let time pass, and have what it changes written down."""
-    clock.advance(seconds)
-    with broker.shard.lock:
-        broker.shard.keep_time()
-    bury(broker.shard)
-    broker.shard.journal.flush()
 
 
 def kinds(trace: penstock.Trace) -> list[str]:
@@ -149,7 +140,7 @@ def test_lines_say_who_and_when_and_why(broker: penstock.Broker, clock: VirtualC
 
 def publish_named(broker: penstock.Broker) -> list[penstock.MessageId]:
     """Messages of shop, of nobody, of till-1, and of a random producer, some of them in one block."""
-    shard, found = broker.shard, []
+    shard, found = broker.shards.of("t"), []
     for name in ("shop", "shop", None, "till-1"):
         identity, commit = shard.publish("t", penstock.Message("x"), name)
         found.append(identity)

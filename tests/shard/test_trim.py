@@ -17,6 +17,7 @@ from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import trim
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
+from tests.sharding import home_of
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_what_was_trimmed_stays_away_after_a_restart(tmp_path: Path, close: bool
         broker.shard.storage.close()  # lets the directory go, and nothing else
     with penstock.open(tmp_path) as again:
         assert offsets(again) == list(range(20, 30))
-        assert len(list((tmp_path / "topics/t/messages/0").iterdir())) == 1
+        assert len(list((home_of(tmp_path, "t") / "topics/t/messages/0").iterdir())) == 1
     if not close:
         with contextlib.suppress(penstock.PenstockError, OSError):
             broker.close()

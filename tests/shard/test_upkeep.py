@@ -22,6 +22,7 @@ from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler, tidy
 from penstock.testing import FaultyStorage, MemoryStorage, VirtualClock
 from tests.folding import assert_folded
+from tests.sharding import home_of
 
 ShardOn = Callable[..., Shard]
 
@@ -276,7 +277,7 @@ def test_files_that_no_checkpoint_ever_named_are_removed_after_a_crash(shard_on:
 def test_R4_a_failed_open_leaves_no_descriptor_and_no_lock(tmp_path: Path) -> None:
     with penstock.open(tmp_path) as broker:
         broker.publish("t", "x")
-    journal = next((tmp_path / "journal").iterdir())
+    journal = next((home_of(tmp_path, "t") / "journal").iterdir())
     content = bytearray(journal.read_bytes())
     content[100] ^= 1
     journal.write_bytes(content)

@@ -16,6 +16,7 @@ import penstock
 import penstock.aio
 from penstock.shard.dispatch.waiting import Waiter
 from penstock.testing import FaultyStorage, VirtualClock
+from tests.shard.passing_time import pass_time
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def in_thread(consumer: penstock.Consumer) -> tuple[threading.Thread, list[list[
 def test_a_bug_in_serving_a_waiter_does_not_freeze_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with penstock.open(tmp_path) as broker:
         consumer = broker.consumer("t", "g")
-        delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic("t"))
+        delivery = broker.shards.of("t").dispatcher.in_use.of(broker.shards.of("t").topic("t"))
         assert delivery is not None
         group = delivery.active_groups["g"].group
         thread, _ = in_thread(consumer)
@@ -63,7 +64,7 @@ def test_Q2_what_a_refused_ack_gives_back_reaches_those_who_wait() -> None:
         broker.publish("t", "x")
         holder, other = broker.consumer("t", "g"), broker.consumer("t", "g")
         (message,) = holder.receive(1)
-        broker.shard.journal.flush()
+        broker.shards.of("t").journal.flush()
         thread, found = in_thread(other)
         storage.fail("write", errno.ENOSPC)
         with pytest.raises(penstock.DiskFull):
@@ -78,12 +79,11 @@ def test_a_topic_that_is_being_deleted_does_not_hold_up_the_time_of_others(
     consumers = {name: broker.consumer(name, "g") for name in ("a", "b")}
     for name in consumers:
         broker.publish(name, "x", delay=10)
-    broker.shard.topic("a").deleting = True
-    clock.advance(11)
-    with broker.shard.lock:
-        broker.shard.keep_time()
+    topic = broker.shards.of("a").topic("a")
+    topic.deleting = True
+    pass_time(broker, clock, 11)
     assert [message.value for message in consumers["b"].receive(1)] == [b"x"]
-    broker.shard.topic("a").deleting = False
+    topic.deleting = False
     assert [message.value for message in consumers["a"].receive(1)] == [b"x"]
 
 
@@ -96,14 +96,14 @@ def test_Q1_a_group_moved_while_a_segment_goes_counts_what_is_gone(
     broker.publish_many("t", ["y"] * 5)
     broker.create_group("t", "g")
     clock.advance(5)
-    wait = broker.shard.journal.wait
+    wait = broker.shards.of("t").journal.wait
 
     def seek_first(commit: object) -> None:
-        monkeypatch.setattr(broker.shard.journal, "wait", wait)
+        monkeypatch.setattr(broker.shards.of("t").journal, "wait", wait)
         broker.seek_group("t", "g", "earliest")
         wait(commit)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(broker.shard.journal, "wait", seek_first)
+    monkeypatch.setattr(broker.shards.of("t").journal, "wait", seek_first)
     assert broker.retain() == 1
     info = broker.group("t", "g")
     assert (info.published, info.ready, info.lost, info.lag, info.positions) == (15, 5, 10, 5, (10,))
@@ -129,8 +129,8 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
     with penstock.open(tmp_path) as broker:
         broker.publish_many("t", [f"{n}" for n in range(10)])
         consumer = broker.consumer("t", "g")
-        with broker.shard.lock:  # the delivery is gathered, and nobody commits it before the fork
-            broker.shard.dispatcher.wake_timer = lambda: None
+        with broker.shards.of("t").lock:  # the delivery is gathered, and nobody commits it before the fork
+            broker.shards.of("t").dispatcher.wake_timer = lambda: None
         held = consumer.receive(5)
         child = os.fork()
         if child == 0:
@@ -152,7 +152,7 @@ def test_L1_a_fork_that_closes_its_consumer_writes_nothing(tmp_path: Path) -> No
 
 
 def waiters(broker: penstock.Broker, topic: str) -> list[Waiter]:
-    delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
+    delivery = broker.shards.of(topic).dispatcher.in_use.of(broker.shards.of(topic).topic(topic))
     assert delivery is not None
     return [waiter for active in delivery.active_groups.values() for waiter in active.waiters]
 
@@ -166,9 +166,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def wake_for_nothing(broker: penstock.Broker, topic: str) -> None:
-    delivery = broker.shard.dispatcher.in_use.of(broker.shard.topic(topic))
+    delivery = broker.shards.of(topic).dispatcher.in_use.of(broker.shards.of(topic).topic(topic))
     assert delivery is not None
-    with broker.shard.lock:
+    with broker.shards.of(topic).lock:
         for waiter in waiters(broker, topic):
             waiter.served(delivery, [])
 
