@@ -71,11 +71,10 @@ class MemoryShards:
         if len(self.opened) == 1:
             self.crash()
             return
-        shards = list(self)
-        name = part_name(shards.index(lost))
-        self.storage.crash_part(name)
-        found = Shard(self.storage.part(name), self._config, self._clock)
-        self._have(Shards(self.storage, [found if shard is lost else shard for shard in shards]))
+        number = list(self).index(lost)
+        self.storage.crash_part(part_name(number))
+        self.opened.open(number)
+        self._have(self.opened)
 
     def close(self) -> None:
         self.opened.close()

@@ -106,7 +106,7 @@ def test_H7_no_client_changes_the_topic_of_the_schedules(
     broker.publish("t", "x")
     before = kept(broker)
     refusals = (penstock.InvalidArgument, penstock.TopicNotFound)  # the shard of its name may have no schedules
-    with pytest.raises(refusals, match="the broker's own|there is no topic 'penstock.schedules'"):
+    with pytest.raises(refusals, match=r"the broker's own|there is no topic 'penstock\.schedules'"):
         change(broker)
     assert kept(broker) == before
     assert [schedule.name for schedule in broker.schedules()] == ["real"]

@@ -50,6 +50,10 @@ class Shards:
         """How many are open here."""
         return len(self._held)
 
+    def __contains__(self, number: int) -> bool:
+        """Whether a shard is open here."""
+        return number in self._held
+
     @property
     def numbers(self) -> list[int]:
         """Which are open here."""

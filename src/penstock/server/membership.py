@@ -27,6 +27,8 @@ class Membership:
         self.broker_id = ""
         """The identity of the broker, once the shard is open that all have it from."""
         self._sockets = sockets
+        self.holds: Callable[[int], bool] = lambda _: True
+        """Whether a shard that ought to be here is."""
         self.ask: Ask = _nobody
         """Ask the supervisor: what is shown, or to be done, and when it is done how all stands."""
         self.map = cluster_map
@@ -35,7 +37,9 @@ class Membership:
 
     def owner_of(self, topic: str) -> int:
         """The number of the process that has a topic; -1 while its shard is on its way."""
-        return self.map.shards[self.map.shard_of(check_topic_name(topic))].process
+        shard = self.map.shard_of(check_topic_name(topic))
+        process = self.map.shards[shard].process
+        return process if process != self.number or self.holds(shard) else -1
 
     def is_elsewhere(self, topic: str) -> bool:
         """Whether requests about a topic are for another process."""

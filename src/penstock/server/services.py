@@ -38,6 +38,7 @@ class Services:
         """The other processes, if this one is not alone."""
         if membership is not None:
             broker.shards.elsewhere = membership.not_owner
+            membership.holds = broker.shards.__contains__
         self.shards = broker.shards
         self.clock = broker.shards.clock
         self.config = config

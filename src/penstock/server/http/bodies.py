@@ -161,3 +161,9 @@ def view_fields(message: StoredMessage, encoding: Encoding | None) -> dict[str, 
         "dedupe_id": message.dedupe_id,
         "size": len(message.value),
     }
+
+
+class Settled(msgspec.Struct):
+    """How many it is done for."""
+
+    settled: int

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from penstock.model.errors import PenstockError
+from penstock.model.names import TOPIC_NAME
 from penstock.model.units import parse_digits
 from penstock.server.http.failures import encode, headers_of, problem_of
 from penstock.server.http.publishing import begin_one, publish_of
@@ -81,7 +82,7 @@ class ExpressLane:
         raw_path, _, query = connection.url.partition(b"?")
         path = raw_path.decode("latin-1")
         operation, topic = publish_of(path) or (None, "")
-        if operation != "publish" or "%" in path:
+        if operation != "publish" or "%" in path or self._is_elsewhere(topic, connection):
             return None
         headers = dict(connection.headers)
         length = parse_digits(headers.get(b"content-length", b"").decode("latin-1"))
@@ -91,6 +92,13 @@ class ExpressLane:
         request = PlainPublish(connection, headers, topic, path, query)
         request.keep_alive = version != "1.0" and connection.parser.should_keep_alive()
         return request
+
+    def _is_elsewhere(self, topic: str, connection: Connection) -> bool:
+        """Whether it is to be forwarded; what another process has forwarded is not."""
+        membership = self._services.membership
+        if membership is None or connection.client is None:
+            return False
+        return not TOPIC_NAME.fullmatch(topic) or membership.is_elsewhere(topic)
 
     def publish(self, request: PlainPublish) -> None:
         """Its body is there: publish it, and reply when it is durable."""

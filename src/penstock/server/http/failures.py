@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.model import errors
 from penstock.model.bounds import error_text
-from penstock.model.errors import PenstockError
+from penstock.model.errors import NotOwner, PenstockError
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -47,6 +47,10 @@ _RETRY_S = 1
 _REASON_BYTES_MAX = 123
 
 
+NOT_OWNER = b"x-penstock-not-owner"
+"""The header of a reply that says that nothing was done, for the shard is in another process."""
+
+
 def problem_of(error: BaseException) -> Problem:
     """An error as it is told; what is not known is a fault of ours, which the log tells about."""
     for kind, status, hint in _KINDS:
@@ -65,7 +69,8 @@ def headers_of(error: BaseException, status: int) -> list[tuple[bytes, bytes]]:
         return [(b"connection", b"close")]  # the rest of the body is not read
     if status in (429, 503):
         wait_s = getattr(error, "retry_after_s", _RETRY_S)
-        return [(b"retry-after", str(max(1, math.ceil(wait_s))).encode())]
+        refused = [(NOT_OWNER, str(error.shard).encode())] if isinstance(error, NotOwner) else []
+        return [(b"retry-after", str(max(1, math.ceil(wait_s))).encode()), *refused]
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,12 @@ from penstock.server.access.principal import Scope as Needed
 from penstock.server.access.rates import rate_key
 from penstock.server.http.browsers import PROOF, BrowserGuard, Headers
 from penstock.server.http.caller import CALLER, Caller
+from penstock.server.http.destinations import by_address, by_body, has_receipts, may_be_told_by_body
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
+from penstock.server.http.forwarding import Forwarder, is_small
 from penstock.server.http.intake import Event, Incoming, Intake, Receive, body_limit
 from penstock.server.http.publishing import OPERATIONS, publish_of
+from penstock.server.http.splitting import finish_parts, parts_of
 
 if TYPE_CHECKING:
     from penstock.server.http.members import Members
@@ -51,6 +55,8 @@ _GUARDS = [
 ]
 _OPEN_BYTES_MAX = 64 << 10  # what somebody without a token may send
 _STARTED = "penstock_started"
+PEER = "?"
+"""The address of another process of this server, which has counted the request already."""
 _PATH_BYTES_MAX, _QUERY_BYTES_MAX, _PARAMETERS_MAX = 2048, 8192, 100
 """The framework keeps a thousand paths and queries of late, as they came and as it read them."""
 
@@ -70,6 +76,7 @@ class Front:
         self.guards = [*_GUARDS, *secure]
         """Headers that every reply has, and that keep browsers from doing what they should not."""
         self.stopping = False
+        self._forwarder = None if services.membership is None else Forwarder(services.membership)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request or a WebSocket."""
@@ -89,11 +96,17 @@ class Front:
                 await self._preflight(headers, send)
                 return
             client = scope.get("client")
-            principal = self.admit(path, headers, client[0] if client else "?")
+            principal = self.admit(path, headers, client[0] if client else PEER)
             if kind == "http":
                 limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else body_limit(path)
                 incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
                 receive = incoming.receive
+                if self._forwarder is not None and client is not None:
+                    status = await self._forward(self._forwarder, scope, incoming, send, headers)
+                    if status is not None:
+                        operation, failed = "forwarded", status >= 400
+                        return
+                    receive = incoming.receive
             publish = publish_of(path) if incoming is not None and method == "POST" else None
             if incoming is not None and publish is not None:
                 operation, topic = publish
@@ -114,6 +127,45 @@ class Front:
             if incoming is not None:
                 incoming.let_go()
             self._services.metrics.request("http", operation, perf_counter() - started_s, failed)
+
+    def close(self) -> None:
+        """Close the connections to other processes."""
+        if self._forwarder is not None:
+            self._forwarder.close()
+
+    async def _forward(
+        self, forwarder: Forwarder, scope: Scope, incoming: Incoming, send: Send, headers: Headers
+    ) -> int | None:
+        """Have another process answer a request that is for it; the status, or None if it is for this one."""
+        membership = self._services.membership
+        assert membership is not None
+        method, path = scope["method"], scope["path"]
+        find = partial(by_address, membership, path, scope["query_string"])
+        target, body = find(), None
+        if target is None and may_be_told_by_body(method, path):
+            body = await incoming.read()
+            incoming.put_back(body)
+            parts = parts_of(body, membership.number) if has_receipts(path) else None
+            if parts is not None:
+                status, reply = await finish_parts(forwarder, scope, parts)
+                await self._answer(send, headers, status, [_JSON], reply)
+                return status
+            find = partial(by_body, membership, path, body)
+            target = find()
+        if target is None or target == membership.number:
+            return None
+        if body is None and method in ("POST", "PUT", "PATCH") and is_small(headers):
+            body = await incoming.read()  # so that it can be sent again
+        extra = self._headers(headers)
+
+        async def sending(event: Event) -> None:
+            if event["type"] == "http.response.start":
+                scope[_STARTED] = True
+                has = {name for name, _ in event["headers"]}
+                event["headers"] = [*event["headers"], *(pair for pair in extra if pair[0] not in has)]
+            await send(event)
+
+        return await forwarder.forward(find, scope, incoming.receive, sending, body)
 
     async def _go_on(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, principal: Principal
@@ -161,7 +213,7 @@ class Front:
             except PenstockError:
                 rates.take(rate_key(NOBODY, peer))
                 raise
-        if rates.limited:
+        if rates.limited and peer != PEER:
             rates.take(rate_key(principal, peer))
         return principal
 

@@ -39,7 +39,7 @@ class Intake:
 class Incoming:
     """The body of one request."""
 
-    __slots__ = ("_held_bytes", "_intake", "_limit", "_receive")
+    __slots__ = ("_again", "_held_bytes", "_intake", "_limit", "_receive")
 
     def __init__(self, intake: Intake, length: bytes, receive: Receive, limit: int | None = None) -> None:
         """Raises LimitExceeded where `length`, the request's own word, is more than it may be."""
@@ -47,12 +47,16 @@ class Incoming:
         self._receive = receive
         self._limit = intake.limit if limit is None else min(limit, intake.limit)
         self._held_bytes = 0
+        self._again: bytes | None = None
         announced = parse_digits(length.decode("latin-1"))
         if announced is not None:
             self._check(announced)
 
     async def receive(self) -> Event:
         """The next part of the body, or the event behind it."""
+        if self._again is not None:
+            again, self._again = self._again, None
+            return {"type": "http.request", "body": again, "more_body": False}
         event = await self._receive()
         size = len(event.get("body", b""))
         if size:
@@ -76,6 +80,10 @@ class Incoming:
         if event["type"] != "http.request":
             raise InvalidArgument("the connection ended before the body did")
         return b"".join(parts)
+
+    def put_back(self, body: bytes) -> None:
+        """Have a body that was read come again."""
+        self._again = body
 
     def let_go(self) -> None:
         """Release the memory that the body held."""

@@ -53,14 +53,14 @@ class HttpListener:
         self._building: asyncio.Future[App]
 
     async def start(self) -> tuple[str, int]:
-        def connection() -> Connection:
-            return Connection(self._config, self.state, {}, self._loop)
-
-        self._doors = await open_doors(self._services, "http", connection, connection)
+        self._doors = await open_doors(self._services, "http", self._connection, self._connection)
         self._building = self._loop.run_in_executor(None, _build, self._services)
         self.members.start()
         self._tick()
         return self._doors.address
+
+    def _connection(self) -> Connection:
+        return Connection(self._config, self.state, {}, self._loop)
 
     async def _app(self) -> App:
         """The routes: they are built while the server listens already, because loading the framework takes long."""
@@ -106,6 +106,7 @@ class HttpListener:
         if self._timer is not None:
             self._timer.cancel()
         await self.members.close()
+        self._front.close()
         await asyncio.wait([self._building])
 
     async def _wait_for_end(self, deadline_s: float) -> None:

@@ -41,9 +41,17 @@ class Member:
     __slots__ = ("consumer", "consuming", "heard_s", "id", "session_s", "shared", "topics", "waiting")
 
     def __init__(
-        self, consumer: AsyncConsumer, topics: tuple[str, ...], session_s: float, now_s: float, *, shared: bool
+        self,
+        consumer: AsyncConsumer,
+        topics: tuple[str, ...],
+        session_s: float,
+        now_s: float,
+        *,
+        shared: bool,
+        process: int | None = None,
     ) -> None:
-        self.id = secrets.token_hex(8)
+        """`process`: the number of the process that it is in, where there are several."""
+        self.id = secrets.token_hex(8) if process is None else f"{process}-{secrets.token_hex(8)}"
         self.consumer = consumer
         self.consuming = consumer.consuming  # which knows its leases by their numbers
         self.topics = topics
@@ -107,7 +115,9 @@ class Members:
             raise Overloaded(f"there are {_MEMBERS_MAX:,} members already: try later")
         session_s = duration(1.0)(session_timeout)
         consumer = await self._services.awaited.consumer(list(topics), group, session_timeout=session_s, **options)
-        member = Member(consumer, tuple(topics), session_s, self._loop.time(), shared=shared)
+        membership = self._services.membership
+        process = None if membership is None else membership.number
+        member = Member(consumer, tuple(topics), session_s, self._loop.time(), shared=shared, process=process)
         self._by_id[member.id] = member
         return member
 

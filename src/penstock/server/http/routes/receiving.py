@@ -15,7 +15,7 @@ from penstock.aio.consumer import AsyncDelivery
 from penstock.model.errors import LeaseLost
 from penstock.model.units import to_datetime
 from penstock.server.access.principal import Scope
-from penstock.server.http.bodies import Encoding, MessageView, Moment, Seconds, view_fields
+from penstock.server.http.bodies import Encoding, MessageView, Moment, Seconds, Settled, view_fields
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import answers, errors
 from penstock.server.http.failures import Problem, encode, problem_of
@@ -49,12 +49,6 @@ class Deliveries(msgspec.Struct):
     """What was received."""
 
     messages: list[Delivery]
-
-
-class Settled(msgspec.Struct):
-    """How many it is done for."""
-
-    settled: int
 
 
 class Join(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,0 +1,210 @@
+"""Requests for topics of another process are forwarded: the answer is the same, whichever process was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.client import AsyncClient
+from tests.cluster.several import Several, several
+
+SHARDS = 4
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+class Door:
+    """One process of several, asked by HTTP: through its own socket, as those that share a port are not told apart."""
+
+    def __init__(self, servers: Several, number: int) -> None:
+        listener = servers.servers[number]._listeners["http"]
+        self._server = listener
+        self._loop = asyncio.get_running_loop()
+        self._number = number
+
+    async def open(self) -> None:
+        connection = self._server._connection  # type: ignore[attr-defined]
+        self._extra = await self._loop.create_server(connection, "127.0.0.1", 0)
+        self.port = self._extra.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        self._extra.close()
+
+    async def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """The status, and what JSON says."""
+
+        def work() -> tuple[int, Any]:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+            try:
+                data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+                connection.request(method, path, data, headers)
+                reply = connection.getresponse()
+                text = reply.read()
+                return reply.status, json.loads(text) if text and "json" in reply.headers["content-type"] else text
+            finally:
+                connection.close()
+
+        return await asyncio.to_thread(work)
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[tuple[Several, list[Door]]]:
+    """Several servers, and a door to each."""
+    async with several(path, ports=("native", "http")) as servers:
+        doors = [Door(servers, number) for number in range(len(servers.servers))]
+        for door in doors:
+            await door.open()
+        try:
+            yield servers, doors
+        finally:
+            for door in doors:
+                door.close()
+
+
+def test_publishing_receiving_and_acking_work_through_the_wrong_process(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            for owner in (0, 1):
+                topic = servers.topic_of(owner)
+                wrong = doors[1 - owner]
+                status, published = await wrong.ask("POST", f"/v1/topics/{topic}/publish", {"value": "two coffees"})
+                assert (status, published["id"]) == (200, f"{topic}/0/0")
+                status, found = await wrong.ask("GET", f"/v1/topics/{topic}/receive?group=g&limit=5")
+                (message,) = found["messages"]
+                assert message["value"] == "two coffees"
+                body = {"receipt_handle": message["receipt_handle"]}
+                assert await wrong.ask("POST", "/v1/messages/ack", body) == (200, {"settled": 1})
+                assert (await wrong.ask("GET", f"/v1/topics/{topic}"))[1]["group_list"][0]["lag"] == 0
+                assert (await doors[owner].ask("POST", "/v1/messages/ack", body))[0] == 200, "acking twice is harmless"
+
+    run(work())
+
+
+def test_every_way_to_name_a_topic_leads_to_its_owner(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(1)
+            wrong = doors[0]
+            assert (await wrong.ask("POST", "/v1/topics", {"name": topic, "num_partitions": 2}))[0] == 201
+            assert (await wrong.ask("POST", f"/v1/topics/{topic}/messages", {"messages": [{"value": "a"}]}))[0] == 200
+            assert (await wrong.ask("POST", "/v1/groups", {"topic": topic, "group": "g"}))[0] == 201
+            assert (await wrong.ask("POST", "/v1/groups/g/seek", {"topic": topic, "to": "latest"}))[0] == 200
+            assert (await wrong.ask("POST", "/v1/groups/g/pause", {"topic": topic}))[1]["settings"]["paused"] is True
+            assert (await wrong.ask("GET", f"/v1/groups/g?topic={topic}"))[0] == 200
+            assert (await wrong.ask("GET", f"/v1/traces/{topic}/0/0"))[0] in (200, 404)
+            assert (await wrong.ask("PATCH", f"/v1/topics/{topic}", {"visibility_timeout": 7}))[0] == 200
+            assert (await wrong.ask("GET", f"/v1/topics/{topic}/messages?limit=5"))[0] == 200
+            assert (await wrong.ask("DELETE", f"/v1/groups/g?topic={topic}"))[0] == 204
+            assert (await wrong.ask("DELETE", f"/v1/topics/{topic}"))[0] == 204
+            assert (await wrong.ask("GET", f"/v1/topics/{topic}"))[0] == 404
+
+    run(work())
+
+
+def test_receipts_of_several_processes_are_finished_by_one_request(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            receipts = []
+            for owner in (0, 1):
+                topic = servers.topic_of(owner)
+                await doors[0].ask("POST", f"/v1/topics/{topic}/publish", {"value": "x"})
+                _, found = await doors[0].ask("GET", f"/v1/topics/{topic}/receive?group=g")
+                receipts.append(found["messages"][0]["receipt_handle"])
+            assert await doors[1].ask("POST", "/v1/messages/ack", {"receipt_handles": receipts}) == (
+                200,
+                {"settled": 2},
+            )
+            gone = f"{receipts[0].partition(':')[0]}:{servers.topic_of(0)}/0/99@1"
+            status, told = await doors[1].ask("POST", "/v1/messages/ack", {"receipt_handles": [gone, receipts[1]]})
+            assert (status, told["lost"], told["settled"]) == (410, [gone], 1)
+
+    run(work())
+
+
+def test_members_are_found_whichever_process_is_asked(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(1)
+            await doors[0].ask("POST", f"/v1/topics/{topic}/publish", {"value": "x"})
+            status, joined = await doors[0].ask("POST", "/v1/groups/g/join", {"topics": [topic]})
+            assert status == 200
+            member = joined["member_id"]
+            for door in doors:
+                assert (await door.ask("POST", "/v1/groups/g/heartbeat", {"member_id": member}))[0] == 200
+            _, polled = await doors[0].ask("GET", f"/v1/groups/g/poll?member_id={member}")
+            assert [message["value"] for message in polled["messages"]] == ["x"]
+            assert (await doors[0].ask("POST", "/v1/groups/g/leave", {"member_id": member}))[0] == 204
+            assert (await doors[1].ask("POST", "/v1/groups/g/heartbeat", {"member_id": member}))[0] == 404
+
+    run(work())
+
+
+def test_a_long_poll_a_large_body_and_a_refusal_pass_through(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(1)
+            wrong = doors[0]
+            large = json.dumps({"messages": [{"value": "x" * 1000}] * 3000}).encode()
+            status, told = await wrong.ask("POST", f"/v1/topics/{topic}/messages", large)
+            assert (status, len(told["results"])) == (200, 3000)
+            assert (await wrong.ask("POST", f"/v1/topics/{topic}/publish", b"{nonsense"))[0] == 400
+            other = servers.topic_of(1, "other")
+            await wrong.ask("POST", "/v1/topics", {"name": other})
+            waiting = asyncio.create_task(wrong.ask("GET", f"/v1/topics/{other}/receive?group=g&wait=20"))
+            await asyncio.sleep(0.1)
+            await wrong.ask("POST", f"/v1/topics/{other}/publish", {"value": "late"})
+            _, found = await waiting
+            assert [message["value"] for message in found["messages"]] == ["late"]
+
+    run(work())
+
+
+def test_C11_publishes_by_http_wait_while_a_shard_moves_and_none_is_lost(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(0)
+            shard = servers.map.shard_of(topic)
+            stopping = asyncio.Event()
+            published: list[str] = []
+
+            async def publish(door: Door, name: str) -> None:
+                number = 0
+                while not stopping.is_set():
+                    value = f"{name} {number}"
+                    status, told = await door.ask("POST", f"/v1/topics/{topic}/publish", {"value": value})
+                    assert status == 200, told
+                    published.append(value)
+                    number += 1
+
+            tasks = [asyncio.create_task(publish(door, f"{n}")) for n, door in enumerate(doors)]
+            for turn in range(8):
+                await asyncio.sleep(0.05)
+                await servers.move(shard, (turn + 1) % 2)
+            stopping.set()
+            await asyncio.gather(*tasks)
+            async with AsyncClient(servers.address) as client:
+                stored = [message.value.decode() async for message in client.read(topic, 0)]
+            assert sorted(stored) == sorted(published)
+
+    run(work())
+
+
+@pytest.mark.parametrize("mark", ["X-Penstock-Not-Owner", "Connection"])
+def test_a_client_cannot_pretend_to_be_a_process(mark: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(1)
+            path = f"/v1/topics/{topic}/publish"
+            status, told = await doors[0].ask("POST", path, {"value": "x"}, **{mark: "1"})
+            assert (status, told["id"]) == (200, f"{topic}/0/0")
+
+    run(work())
