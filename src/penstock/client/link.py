@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.client.addresses import parse_address
-from penstock.client.connection import Connection, explain_end, explain_tls
+from penstock.client.connection import Connection, connect, explain_end, explain_tls
 from penstock.client.pending import DIRECT, OnReply, Request, awaited, ignore_reply
 from penstock.model.cluster_map import ClusterMap
 from penstock.model.config import BrokerConfig
@@ -56,8 +56,10 @@ class Link:
         generations: Iterator[int] | None = None,
     ) -> None:
         """`generations`: numbers for connections, that no other link of the client gives."""
-        self.host, self.port = parse_address(address)
-        self.address = f"{self.host}:{self.port}"
+        is_path = address.startswith("unix:")  # of a socket between processes
+        self.host, self.port = ("", 0) if is_path else parse_address(address)
+        self.address = address if is_path else f"{self.host}:{self.port}"
+        self._where = address.removeprefix("unix:") if is_path else (self.host, self.port)
         self.timeout_s = timeout_s
         self.loop = asyncio.get_running_loop()
         self.generation = 0  # of the connection; 0: there was none yet
@@ -269,13 +271,7 @@ class Link:
         connection: Connection | None = None
         try:
             async with asyncio.timeout(min(self.timeout_s, 10.0)):
-                _, connection = await self.loop.create_connection(
-                    lambda: Connection(on_frame, on_lost),
-                    self.host,
-                    self.port,
-                    ssl=self._tls,
-                    server_hostname=None if self._tls is None else self.host,
-                )
+                connection = await connect(self._where, self._tls, lambda: Connection(on_frame, on_lost))
                 hello = Hello([VERSION], f"penstock-python {__version__}", self._token, self._name, follows=True)
                 connection.send(frame(Command.HELLO, 0, encode(hello)))
                 self.welcome = await greeted

@@ -14,6 +14,7 @@ from penstock.model.info import BrokerStatus, GroupInfo, RecoveryReport, TopicIn
 from penstock.model.letters import LetterChoice, RedriveReport
 from penstock.model.message import Data
 from penstock.model.names import Priority
+from penstock.model.placement import shard_of
 from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.model.units import Duration
 from penstock.shard.interrupts import uninterrupted
@@ -30,18 +31,26 @@ _Changed = TypeVar("_Changed")
 
 
 def status(shards: Shards) -> BrokerStatus:
-    """All of them as one broker, with the identity of the first."""
-    parts = [info.status(shard) for shard in shards]
-    extra = sum(_is_extra(shards, shard, SCHEDULES) for shard in shards)
+    """All of them as one broker."""
+    parts: list[BrokerStatus] = []
+    for number, shard in shards.items():
+        own = info.status(shard)
+        extra = SCHEDULES in shard.catalog.by_name and _is_extra(shards, number, SCHEDULES)
+        counts = {"topics": own.topics - extra, "partitions": own.partitions - extra}
+        parts.append(dataclasses.replace(own, directory=shards.path, **counts))  # type: ignore[arg-type]
+    return merge_statuses(parts)
+
+
+def merge_statuses(parts: Sequence[BrokerStatus]) -> BrokerStatus:
+    """Several as one broker, with the identity of the first."""
 
     def total(name: str) -> int:
         return sum(getattr(part, name) for part in parts)
 
     return dataclasses.replace(
         parts[0],
-        directory=shards.path,
-        topics=total("topics") - extra,
-        partitions=total("partitions") - extra,
+        topics=total("topics"),
+        partitions=total("partitions"),
         groups=total("groups"),
         journal_bytes=total("journal_bytes"),
         journal_files=total("journal_files"),
@@ -62,10 +71,10 @@ def recovery(reports: Sequence[RecoveryReport]) -> RecoveryReport:
 def topics(shards: Shards) -> list[TopicInfo]:
     """Every topic, by name, with its partitions."""
     found: list[TopicInfo] = []
-    for shard in shards:
+    for number, shard in shards.items():
         with shard.lock:
             known = shard.catalog.by_name.items()
-            found += [info.topic_info(topic) for name, topic in known if not _is_extra(shards, shard, name)]
+            found += [info.topic_info(topic) for name, topic in known if not _is_extra(shards, number, name)]
     return sorted(found, key=lambda topic: topic.name)
 
 
@@ -77,9 +86,9 @@ def groups(shards: Shards, topic: str | None = None) -> list[GroupInfo]:
     return sorted(found, key=lambda group: (group.topic, group.name))
 
 
-def _is_extra(shards: Shards, shard: Shard, topic: str) -> bool:
-    """Whether a topic is there, and is not shown: each shard keeps its schedules, and there is one topic of them."""
-    return topic == SCHEDULES and topic in shard.catalog.by_name and shards.of(topic) is not shard
+def _is_extra(shards: Shards, number: int, topic: str) -> bool:
+    """Whether a topic of a shard is not shown: each shard keeps its schedules, and there is one topic of them."""
+    return topic == SCHEDULES and shard_of(topic, shards.count) != number
 
 
 # Schedules live with the topics that they publish to.

@@ -50,6 +50,10 @@ class Shards:
         """How many are open here."""
         return len(self._held)
 
+    def items(self) -> Collection[tuple[int, Shard]]:
+        """Those that are open here, with their numbers."""
+        return self._held.items()
+
     def __contains__(self, number: int) -> bool:
         """Whether a shard is open here."""
         return number in self._held

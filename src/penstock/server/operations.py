@@ -224,7 +224,7 @@ def prepare(
     _bind(name, function, arguments)
     _permit(principal, operation, arguments)
     if about is About.STAGES:
-        arguments = _own_names(principal, arguments)
+        arguments = own_names(principal, arguments)
     worked_on: Broker | PipelinesOf | Processes = broker
     if about is About.PIPELINES:
         worked_on = PipelinesOf(pipelines, principal)
@@ -233,7 +233,7 @@ def prepare(
     work = partial(function, worked_on, **arguments)
     if about is About.SCHEDULE and not principal.sees_all:
         return partial(_on_own_schedule, broker, principal, str(arguments["name"]), work)
-    return partial(_seen_by, principal, work) if about is About.LIST else work
+    return (lambda: seen_by(principal, work())) if about is About.LIST else work
 
 
 def _bind(name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
@@ -265,7 +265,7 @@ def _permit(principal: Principal, operation: Operation, arguments: Mapping[str, 
         )
 
 
-def _own_names(principal: Principal, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def own_names(principal: Principal, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Names of stages and of their producer as the broker knows them."""
 
     def own(given: object) -> object:
@@ -292,9 +292,8 @@ def _topic_of(operation: Operation, arguments: Mapping[str, Any]) -> str | None:
     return MessageId.parse(str(given)).topic if operation.route == "identity" else str(given)
 
 
-def _seen_by(principal: Principal, work: Callable[[], Any]) -> Any:
+def seen_by(principal: Principal, found: Any) -> Any:
     """A listing, without what somebody may not see."""
-    found = work()
     if not isinstance(found, list):
         return found
     return [item for item in found if principal.sees(_name_of(item))]

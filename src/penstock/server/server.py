@@ -112,6 +112,8 @@ class Server:
         """Answer what is under way, give leases back, close the directory."""
         await self._stop_listening(self.config.shutdown_grace)
         await asyncio.gather(*(exporter.stop() for exporter in self._exporters.values()))
+        if self.services.peers is not None:
+            self.services.peers.close()
         self.services.spare_descriptor.stop()
         self.services.live.stop()
         self.services.metrics.stop()

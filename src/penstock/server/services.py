@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from penstock.api.operation import About
 from penstock.api.operations import OPERATIONS
 from penstock.embedded.broker import Broker
 from penstock.server.access.access import Access
-from penstock.server.access.principal import Principal
+from penstock.server.access.principal import ANYBODY, PEER, Principal, Scope
 from penstock.server.access.rates import RateLimits
 from penstock.server.access.tls import server_context
 from penstock.server.commits import Commits
@@ -21,7 +21,8 @@ from penstock.server.descriptors import REFUSED_AT_ONCE, SpareDescriptor, connec
 from penstock.server.membership import Membership
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
-from penstock.server.operations import prepare
+from penstock.server.operations import own_names, prepare, seen_by
+from penstock.server.peers import Peers
 from penstock.server.pipelines import Pipelines
 from penstock.server.process_operations import Processes
 from penstock.server.settings.options import ServerConfig
@@ -53,6 +54,7 @@ class Services:
         self.commits = Commits(self.loop, broker.shards)
         self.pipelines = Pipelines(self.clock)
         self.processes = Processes(membership, broker.shards, self.loop)
+        self.peers = None if membership is None else Peers(membership)
         self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
@@ -82,8 +84,39 @@ class Services:
 
     async def call(self, principal: Principal, operation: str, **arguments: Any) -> Any:
         """The result of an operation by its name, if it is allowed."""
-        work = self.prepare(principal, operation, arguments)
-        return await self.workers.run(work, slow=OPERATIONS[operation].is_slow)
+        own = {**arguments, "staged": 0} if operation == "seal_stage" and self.peers is not None else arguments
+        work = self.prepare(principal, operation, own)
+        here = partial(self.workers.run, work, slow=OPERATIONS[operation].is_slow)
+        if self.peers is None or principal is PEER:
+            return await here()
+        if operation == "schedule":
+            made = await here()
+            await self.peers.remove_elsewhere(str(arguments["name"]))
+            return made
+        return await self._gathered(principal, operation, arguments, here)
+
+    def gathers(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether an operation takes other processes too."""
+        if self.peers is None or principal is PEER:
+            return False
+        return operation == "schedule" or self.peers.gathers(operation, arguments)
+
+    async def _gathered(
+        self, principal: Principal, operation: str, arguments: Mapping[str, Any], here: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """The answer of all processes, as far as somebody may see it."""
+        assert self.peers is not None
+        about = OPERATIONS[operation].about
+        is_own_matter = about is About.PIPELINES and not principal.sees_all
+        if is_own_matter or not self.peers.gathers(operation, arguments):
+            return await here()
+        if about is About.SCHEDULE and not principal.sees_all:
+            for schedule in await self.call(ANYBODY, "schedules"):
+                if schedule.name == arguments.get("name"):
+                    principal.require(Scope.PUBLISH, schedule.topic)
+        given = own_names(principal, arguments) if about is About.STAGES else arguments
+        found = await self.peers.gather(operation, given, here)
+        return seen_by(principal, found) if about is About.LIST else found
 
     def prepare(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """What does an operation by its name in a thread; raises here if it is not allowed."""

@@ -110,10 +110,9 @@ def reliability_stats(shards: ShardSet) -> ReliabilityStats:
     """The outcomes of deliveries, and what is under way."""
     figures = take_figures(shards)
     groups = [group for topic in figures.topics.values() for group in topic.groups.values()]
-    first = shards.first
     totals = Totals.of([shard.meters for shard in shards])
-    now_us = first.clock.wall_us()
-    open_us = round((first.clock.monotonic_s() - first.started_s) * 1_000_000)
+    now_us, now_s = shards.clock.wall_us(), shards.clock.monotonic_s()
+    open_us = round(max((now_s - shard.started_s for shard in shards), default=0.0) * 1_000_000)
     oldest_us = min((group.oldest_us for group in groups if group.oldest_us is not None), default=None)
     return ReliabilityStats(
         since=to_datetime(max(0, now_us - open_us)),

@@ -57,7 +57,7 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     """Every metric of the catalogue, in its order."""
     page, shards = _Page(), metrics.shards
     figures, meters = take_figures(shards), Totals.of([shard.meters for shard in shards])
-    now_us = shards.first.clock.wall_us()
+    now_us = shards.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
     _put_broker(page, shards, figures)
     for topic, shown in figures.topics.items():
@@ -77,7 +77,8 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
 
 
 def _put_broker(page: _Page, shards: Shards, figures: Figures) -> None:
-    page.put("penstock_build_info", 1, __version__, shards.first.broker_id.hex(), shards.first.config.sync)
+    broker_id = next((shard.broker_id.hex() for shard in shards), "")
+    page.put("penstock_build_info", 1, __version__, broker_id, shards.config.sync)
     page.put("penstock_frozen", any(shard.frozen is not None for shard in shards))
     page.put("penstock_topics", figures.topic_count)
     page.put("penstock_partitions", figures.partition_count)
@@ -159,7 +160,7 @@ def _put_latencies(page: _Page, meters: Totals) -> None:
 
 
 def _put_storage(page: _Page, shards: Shards, meters: Totals) -> None:
-    journals, config = [journal_size(shard) for shard in shards], shards.first.config
+    journals, config = [journal_size(shard) for shard in shards], shards.config
     page.put("penstock_journal_bytes", sum(journal.size_bytes for journal in journals))
     page.put("penstock_journal_limit_bytes", len(shards) * config.max_unsettled_bytes)
     page.put("penstock_journal_files", sum(journal.files for journal in journals))
@@ -176,7 +177,7 @@ def _put_storage(page: _Page, shards: Shards, meters: Totals) -> None:
     page.put_histogram("penstock_checkpoint_seconds", meters.checkpoint_s)
     for work, count in meters.upkeep_failures.items():
         page.put("penstock_upkeep_failures_total", count, work)
-    page.put("penstock_disk_free_bytes", shards.first.storage.free_bytes())
+    page.put("penstock_disk_free_bytes", shards.storage.free_bytes())
     page.put("penstock_disk_reserved_bytes", config.min_free_bytes)
 
 

@@ -57,7 +57,7 @@ class _Latencies:
     def take_ms(self, histogram: Histogram) -> tuple[float | None, float | None]:
         """The median and the 99th percentile."""
         counts = list(histogram.counts)
-        new = [now - before for now, before in zip(counts, self._before, strict=True)]
+        new = [max(0, now - before) for now, before in zip(counts, self._before, strict=True)]
         self._before = counts
         found = [quantile(histogram.bounds, new, share) for share in (0.5, 0.99)]
         p50, p99 = (None if seconds is None else seconds * 1000 for seconds in found)
@@ -105,7 +105,9 @@ class LiveFigures:
         meters = Totals.of([shard.meters for shard in self._shards])
         totals, before = _rated(meters), self._before
         elapsed_s = max(now_s - self._taken_s, 1e-6)
-        rates = {name: (total - before[name]) / elapsed_s for name, total in totals.items()}
+        rates = {
+            name: max(0, total - before[name]) / elapsed_s for name, total in totals.items()
+        }  # a shard may have left
         self._before, self._taken_s = totals, now_s
         self._count(now_s)
         (publish_p50, publish_p99), (fsync_p50, fsync_p99), (whole_p50, whole_p99) = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ class Operations:
     def __init__(self, listener: NativeListener, connection: Connection) -> None:
         self._listener = listener
         self._connection = connection
+        self._gathering: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[int, Handler]:
         return {Command.CALL: self._call, Command.READ: self._read}
@@ -52,11 +54,28 @@ class Operations:
             self._run(operation, correlation, partial(self._do_large, principal, name, packed))
             return
         arguments = decode_arguments(packed)
+        if self._listener.services.gathers(principal, name, arguments):
+            self._gather(principal, name, arguments, correlation)
+            return
         work = self._listener.services.prepare(principal, name, arguments)
         if is_brief(operation, arguments):
             self._connection.reply(Command.CALL, correlation, self._bounded(encode(work())))
         else:
             self._run(operation, correlation, work)
+
+    def _gather(self, principal: Principal, name: str, arguments: dict[str, Any], correlation: int) -> None:
+        """Have all processes answer, and reply when they have."""
+
+        async def work() -> None:
+            try:
+                found = await self._listener.services.call(principal, name, **arguments)
+                self._connection.reply(Command.CALL, correlation, self._bounded(encode(found)))
+            except Exception as error:  # noqa: BLE001 - whatever it was, the client hears of it
+                self._connection.refuse(correlation, error)
+
+        task = self._listener.loop.create_task(work())
+        self._gathering.add(task)
+        task.add_done_callback(self._gathering.discard)
 
     def _do_large(self, principal: Principal, name: str, packed: bytes) -> Any:
         if len(packed) > UNCOUNTED_BYTES:

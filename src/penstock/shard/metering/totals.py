@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Self
 
+from penstock.model.clock import to_shard_clock
 from penstock.shard.metering.histograms import Histogram
 from penstock.shard.metering.meters import Meters
 
@@ -40,9 +41,10 @@ class Totals:
 
     @classmethod
     def of(cls, meters: Sequence[Meters]) -> Self:
-        """As they are now."""
+        """As they are now; of no shards, nothing."""
+        counted = meters or [Meters(to_shard_clock(None))]
         names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: reduce(_added, [getattr(each, name) for each in meters]) for name in names})
+        return cls(**{name: reduce(_added, [getattr(each, name) for each in counted]) for name in names})
 
 
 def _added(one: Any, other: Any) -> Any:

@@ -1,0 +1,160 @@
+"""What concerns all topics, asked of all processes: each answers for its shards, and the answers become one.
+
+An answer is put together in one place for each operation. Where a process does not answer, for it is being replaced,
+it is asked again for a moment; then the whole fails, for a part of a list looks like all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from penstock.api.operation import ALL
+from penstock.api.operations import OPERATIONS
+from penstock.client.link import Link
+from penstock.cluster.gathering import merge_statuses
+from penstock.model.errors import BrokerClosed, PenstockError, ScheduleNotFound, StageNotFound
+from penstock.model.info import BrokerStatus, GroupInfo, TopicInfo
+from penstock.model.pipelines import PipelineReport
+from penstock.model.schedules import Schedule
+from penstock.protocol.frames import Command
+from penstock.protocol.session import Call, encode
+from penstock.server.membership import Membership
+
+_PATIENCE_S = 3600.0
+_AGAIN_S, _AGAIN_FOR_S = 0.05, 3.0  # while a process is replaced, or its shards are on their way
+
+Answers = Sequence[Any]
+_LOCAL = frozenset({"create_token", "tokens", "revoke_token", "report_pipeline"})
+_LOCAL_ABOUT = frozenset({"cluster", "move_shard", "drain_process", "balance_shards"})
+
+
+def _topics(answers: Answers) -> list[TopicInfo]:
+    """By name; each shard keeps its schedules in a topic of one name, and one of them is shown."""
+    found = {topic.name: topic for topic in chain.from_iterable(answers)}
+    return sorted(found.values(), key=lambda topic: topic.name)
+
+
+def _groups(answers: Answers) -> list[GroupInfo]:
+    return sorted(chain.from_iterable(answers), key=lambda group: (group.topic, group.name))
+
+
+def _schedules(answers: Answers) -> list[Schedule]:
+    return sorted(chain.from_iterable(answers), key=lambda schedule: schedule.name)
+
+
+def _pipelines(answers: Answers) -> list[PipelineReport]:
+    """The newest report of each."""
+    found: dict[str, PipelineReport] = {}
+    for report in sorted(chain.from_iterable(answers), key=lambda report: report.time_us):
+        found[report.name] = report
+    return [found[name] for name in sorted(found)]
+
+
+def _least(answers: Answers) -> int | None:
+    """What all of them know: what one does not know has to be done again."""
+    return None if None in answers else min(answers)
+
+
+def _none(_: Answers) -> None:
+    return None
+
+
+_TOGETHER: dict[str, tuple[Any, Callable[[Answers], Any]]] = {
+    "topics": (list[TopicInfo], _topics),
+    "groups": (list[GroupInfo], _groups),
+    "status": (BrokerStatus, merge_statuses),
+    "schedules": (list[Schedule], _schedules),
+    "pause_schedule": (Schedule, lambda answers: answers[0]),
+    "resume_schedule": (Schedule, lambda answers: answers[0]),
+    "remove_schedule": (None, _none),
+    "settle": (None, _none),
+    "retain": (int, sum),
+    "seal_stage": (int, sum),
+    "publish_staged": (int, sum),
+    "staged_sequence": (int | None, _least),
+    "drop_staged": (None, _none),
+    "pipelines": (list[PipelineReport], _pipelines),
+}
+"""The result of each operation on all topics, and how several become one."""
+_ON_ONE = frozenset({"pause_schedule", "resume_schedule", "remove_schedule"})
+"""Operations that one process can do, and others have nothing for."""
+
+
+class Peers:
+    """Asks the other processes of a server."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._links: dict[int, Link] = {}
+
+    def gathers(self, operation: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether all processes have to be asked."""
+        if operation in _LOCAL or operation in _LOCAL_ABOUT:
+            return False
+        return OPERATIONS[operation].route == ALL or (operation == "groups" and arguments.get("topic") is None)
+
+    async def gather(self, operation: str, arguments: Mapping[str, Any], here: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer of all processes; `here` is how this one answers."""
+        until_s = asyncio.get_running_loop().time() + _AGAIN_FOR_S
+        while True:
+            try:
+                return await self._gather(operation, arguments, here)
+            except BrokerClosed:  # nothing was done by whoever said so, and the rest can be done twice
+                if asyncio.get_running_loop().time() > until_s:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _gather(self, operation: str, arguments: Mapping[str, Any], here: Callable[[], Awaitable[Any]]) -> Any:
+        membership = self._membership
+        owners = {place.process for place in membership.map.shards}
+        if -1 in owners:
+            raise BrokerClosed("a shard is in no process now: try again")
+        own = {**arguments, "staged": 0} if operation == "seal_stage" else arguments  # the sum is checked below
+        asked: list[Awaitable[Any]] = [here()] if membership.number in owners else []
+        asked += [self._ask(process, operation, own) for process in sorted(owners - {membership.number})]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        if operation in _ON_ONE and len(failed) < len(answers):
+            failed = [error for error in failed if not isinstance(error, ScheduleNotFound)]
+        if failed:
+            raise failed[0]
+        found = _TOGETHER[operation][1]([answer for answer in answers if not isinstance(answer, BaseException)])
+        if operation == "seal_stage" and found < arguments.get("staged", 0):
+            raise StageNotFound(f"the stage was sealed with {found} messages, without the rest")
+        return found
+
+    async def _ask(self, process: int, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """What another process answers for its shards."""
+        result = _TOGETHER[operation][0]
+        body = encode(Call(operation, dict(arguments)))
+        reply = await (await self._link(process)).ask(Command.CALL, body, timeout_s=_PATIENCE_S)
+        return msgspec.msgpack.decode(reply, type=result)
+
+    async def remove_elsewhere(self, schedule: str) -> None:
+        """Remove schedules of this name that other processes have: one of its name was made here."""
+        for process in {place.process for place in self._membership.map.shards} - {-1, self._membership.number}:
+            with contextlib.suppress(ScheduleNotFound):
+                await self._ask(process, "remove_schedule", {"name": schedule})
+
+    async def _link(self, process: int) -> Link:
+        link = self._links.get(process)
+        if link is None or link.closed:
+            link = Link(f"unix:{self._membership.socket_of(process, 'native')}", None, 10.0)
+            try:
+                await link.open()
+            except PenstockError as error:
+                link.drop()
+                raise BrokerClosed(f"process {process} cannot be reached: try again") from error
+            self._links[process] = link
+        return link
+
+    def close(self) -> None:
+        """Close the connections."""
+        for link in self._links.values():
+            link.drop()
