@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.batch import Batch, decode_payload
+from penstock.model.cluster_map import ClusterMap, ShardPlace
 from penstock.model.errors import InvalidArgument
 from penstock.model.events import Event, EventKind
 from penstock.model.message import IdRun, MessageId
@@ -37,7 +38,7 @@ from penstock.protocol.consuming import (
 from penstock.protocol.failures import Failure
 from penstock.protocol.frames import REPLY, Command, FrameReader
 from penstock.protocol.publishing import Publish, Published, Stage, Staged
-from penstock.protocol.session import Call, Goodbye, Hello, Page, Read, Welcome
+from penstock.protocol.session import Call, Goodbye, Hello, Moved, Page, Read, Welcome
 
 Decode = Callable[[bytes | memoryview], Any]
 encode = msgspec.msgpack.encode
@@ -116,6 +117,17 @@ BODIES: dict[type, tuple[Decode, st.SearchStrategy[Any]]] = {
         st.builds(Welcome, numbers, texts, texts, numbers, texts, seconds, st.dictionaries(texts, numbers, max_size=4)),
     ),
     Goodbye: (session.decode_goodbye, st.builds(Goodbye, texts)),
+    Moved: (
+        session.decode_moved,
+        st.builds(
+            Moved,
+            st.builds(
+                ClusterMap,
+                st.lists(st.builds(ShardPlace, numbers, numbers), min_size=1, max_size=4),
+                st.dictionaries(numbers, texts, max_size=4),
+            ),
+        ),
+    ),
     Read: (
         session.decode_read,
         st.builds(
@@ -219,10 +231,13 @@ def test_a_body_with_more_than_we_know_of_is_understood(kind: type, choice: st.D
     assert decode(encode(larger)) == body
 
 
+_MAP = ClusterMap([ShardPlace()], {0: ":9000"})
+
+
 @each_body
 def test_a_body_may_leave_out_what_has_a_default(kind: type) -> None:
     decode, _ = BODIES[kind]
-    examples = {str: "x", int: 1, float: 1.0, bytes: b"x", Publish: Publish("x", b"x")}
+    examples = {str: "x", int: 1, float: 1.0, bytes: b"x", Publish: Publish("x", b"x"), ClusterMap: _MAP}
     needed: dict[str, object] = {}
     for field in msgspec.structs.fields(kind):
         if field.required:

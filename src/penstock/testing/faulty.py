@@ -106,7 +106,7 @@ class FaultyStorage(MemoryStorage):
     @property
     def crashed(self) -> bool:
         """Whether the power is cut, here or for the whole that this is a part of."""
-        return self._is_cut or (isinstance(self._whole, FaultyStorage) and self._whole.crashed)
+        return self._is_cut or (isinstance(self.whole, FaultyStorage) and self.whole.crashed)
 
     def fail(self, operation: str, error: int, *, always: bool = False, name_contains: str = "") -> None:
         """Make the next `write`, `sync`, `read`, `truncate`, `create`, `rename` or `sync_directory` fail (or all)."""
@@ -171,8 +171,8 @@ class FaultyStorage(MemoryStorage):
 
     def check(self, operation: str, name: str) -> None:
         """Raise the error requested with `fail`; called before every operation."""
-        if isinstance(self._whole, FaultyStorage):
-            self._whole.check(operation, self._place + name)
+        if isinstance(self.whole, FaultyStorage):
+            self.whole.check(operation, self._place + name)
         if self._operations_left is not None and operation in _CHANGES:
             self._is_cut = self._is_cut or self._operations_left == 0
             self._operations_left -= 1

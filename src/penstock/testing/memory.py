@@ -49,7 +49,7 @@ class MemoryStorage:
         self.contents: dict[str, bytearray] = {}
         self._locked = False
         self.others: dict[str, MemoryStorage] = {}
-        self._whole: MemoryStorage | None = None  # that this is a part of
+        self.whole: MemoryStorage | None = None  # that this is a part of
 
     def create(self, name: str) -> MemoryFile:
         self.contents[inside(name)] = bytearray()
@@ -79,15 +79,15 @@ class MemoryStorage:
         return self.capacity_bytes - sum(map(len, self.contents.values()))
 
     def elsewhere(self, path: str) -> MemoryStorage:
-        if self._whole is not None:
-            return self._whole.elsewhere(path)
+        if self.whole is not None:
+            return self.whole.elsewhere(path)
         if path not in self.others:
             self.others[path] = type(self)()
         return self.others[path]
 
     def part(self, name: str) -> MemoryStorage:
         made = self.elsewhere(inside(name))
-        made._whole = self  # noqa: SLF001 - it is of this class
+        made.whole = self
         return made
 
     def lock(self) -> None:
