@@ -59,6 +59,7 @@ def move(
     For example:
 
         penstock cluster move 3 --to 1
+        penstock cluster move 3 --to 1 -o json | jq '.moves[-1].seconds'
     """
     with _server(target) as client:
         found = client.move_shard(shard, process)
@@ -73,6 +74,7 @@ def drain(target: Target, process: _Process, output: FormatOption = Format.TABLE
     For example:
 
         penstock cluster drain 2
+        penstock cluster drain 2 -o json | jq '.processes[2].shards'
     """
     with _server(target) as client:
         found = client.drain_process(process)
@@ -87,6 +89,7 @@ def balance(target: Target, output: FormatOption = Format.TABLE) -> None:
     For example:
 
         penstock cluster balance
+        penstock cluster balance -o json | jq '.processes | map(.shards | length)'
     """
     with _server(target) as client:
         found = client.balance_shards()
