@@ -30,7 +30,7 @@ EXTRA: dict[type, set[str]] = {
 }
 """What only clients have; some of it is what the rest stands on."""
 LEFT_OUT: dict[type, set[str]] = {
-    Client: {"shard", "engine", "take_shard", "release_shard"},  # they are in another process
+    Client: {"shard", "engine"},  # it is in another process
     AsyncClient: {"recovery"},  # a property cannot be awaited: `(await client.status()).recovery`
 }
 EXTRA_ARGUMENTS = {"consumer": ["auto_extend"]}

@@ -73,14 +73,7 @@ class Broker(Administration):
         self._flusher.add(shard)
         self._backgrounds = [*self._backgrounds, Background(shard, self._segment_process)]
 
-    def take_shard(self, number: int) -> Shard:
-        """Open a shard that is for this process from now on."""
-        shard = self.shards.open(number)
-        self._look_after(shard)
-        return shard
-
-    def release_shard(self, number: int) -> None:
-        """Let a shard go to another process: whoever asks for it hears that it is elsewhere, and it is closed."""
+    def _let_go(self, number: int) -> None:
         shard = self.shards.let_go(number)
         shard.refuse_work()
         self._flusher.remove(shard)
@@ -358,6 +351,18 @@ class Broker(Administration):
             found = shard.topic(topic)
             chosen = found.partitions if partition is None else [found.partition(partition)]
             return [part.events if events else part.messages for part in chosen]
+
+
+def take_shard(broker: Broker, number: int) -> Shard:
+    """Open a shard that is for this process from now on."""
+    shard = broker.shards.open(number)
+    broker._look_after(shard)  # noqa: SLF001 - a part of it, but no operation
+    return shard
+
+
+def release_shard(broker: Broker, number: int) -> None:
+    """Let a shard go to another process: whoever asks for it hears that it is elsewhere, and it is closed."""
+    broker._let_go(number)  # noqa: SLF001
 
 
 def open_broker(

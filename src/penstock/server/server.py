@@ -14,7 +14,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.embedded.broker import Broker
+from penstock.embedded.broker import Broker, release_shard, take_shard
 from penstock.model.errors import PenstockError
 from penstock.server.access.starting import StartRefused, check_exposure, is_loopback
 from penstock.server.access.tls import read_certificates_again, server_context
@@ -125,7 +125,7 @@ class Server:
 
     async def take_shard(self, number: int) -> Shard:
         """Open a shard here."""
-        shard = await asyncio.to_thread(self.broker.take_shard, number)
+        shard = await asyncio.to_thread(take_shard, self.broker, number)
         if self.addresses:
             self.services.metrics.name_topics(shard)
             self._export(shard)
@@ -139,7 +139,7 @@ class Server:
             await asyncio.sleep(_DRAIN_LOOK_S)
         if exporter := self._exporters.pop(shard, None):
             await exporter.stop()
-        await asyncio.to_thread(self.broker.release_shard, number)
+        await asyncio.to_thread(release_shard, self.broker, number)
 
     def _export(self, shard: Shard) -> None:
         """Send traces of a shard, if that is wanted."""
