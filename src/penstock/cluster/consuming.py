@@ -38,8 +38,8 @@ def consume(
     by_shard: dict[Shard, list[str]] = {}
     for topic in check_topic_names(topics):
         by_shard.setdefault(shards.of(check_open_topic(topic)), []).append(topic)
-    if options["name"] is None:  # each shard counts for itself: one of them names the consumers of all
-        options["name"] = shards.first.dispatcher.new_consumer_name()
+    if options["name"] is None:
+        options["name"] = _new_name(shards, next(iter(by_shard)))
     parts: list[Consuming[Message]] = []
     try:
         for shard, names in by_shard.items():
@@ -49,6 +49,12 @@ def consume(
             part.close()
         raise
     return parts[0] if len(parts) == 1 else MergedConsuming(parts, list(by_shard))
+
+
+def _new_name(shards: Shards, shard: Shard) -> str:
+    """A name that no other consumer of the broker has: each shard counts for itself, so its number is in it."""
+    number = next(number for number, held in shards.items() if held is shard)
+    return shard.dispatcher.new_consumer_name().replace("-", f"-{number}.", 1)
 
 
 class MergedConsuming(Generic[Message]):
