@@ -89,6 +89,10 @@ class Shards:
         """The shard that a topic lives in; raises NotOwner if another process has it."""
         return self._only or self[shard_of(check_topic_name(topic), self.count)]
 
+    def is_home(self, shard: Shard, topic: str) -> bool:
+        """Whether a topic lives in a shard."""
+        return shard is (self._only or self._held.get(shard_of(topic, self.count)))
+
     def __getitem__(self, number: int) -> Shard:
         """A shard by its number; raises NotOwner if another process has it."""
         shard = self._held.get(number)

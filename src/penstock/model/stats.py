@@ -56,6 +56,8 @@ class DelayStats(msgspec.Struct):
     lateness_mean_s: float | None = None
     lateness_p50_s: float | None = None
     lateness_p99_s: float | None = None
+    lateness_counts: list[int] = []
+    """How many became ready so late, by the bounds of the metric `penstock_due_lateness_seconds`."""
 
 
 class ReliabilityStats(msgspec.Struct):

@@ -56,6 +56,7 @@ class Services:
         self.processes = Processes(membership, broker.shards, self.loop)
         self.peers = None if membership is None else Peers(membership)
         self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
+        self.metrics.broker_id = lambda: self.identity[0]
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
         self.awaited = around(broker, self.commits)

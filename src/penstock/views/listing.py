@@ -17,6 +17,7 @@ from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
+from penstock.model.schedules import SCHEDULES
 from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 from penstock.shard.metering.ages import published_us
@@ -165,13 +166,13 @@ def _matching(search: str) -> Callable[[str], bool]:
 
 
 def _topic_names(shards: ShardSet) -> list[str]:
-    """Every name once: each shard has a topic of its own for its schedules."""
-    found: dict[str, None] = {}
+    """Every name once: each shard has a topic of its own for its schedules, and one of them is shown."""
+    found: list[str] = []
     for shard in shards:
         with shard.lock:
             shard.check_not_closed()
-            found |= dict.fromkeys(shard.catalog.by_name)
-    return list(found)
+            found += [name for name in shard.catalog.by_name if name != SCHEDULES or shards.is_home(shard, name)]
+    return found
 
 
 def _topics_of(shards: ShardSet, names: Sequence[str]) -> list[ListedTopic]:

@@ -23,3 +23,6 @@ class ShardSet(Protocol):
 
     def of(self, topic: str) -> Shard:
         """The shard that a topic lives in."""
+
+    def is_home(self, shard: Shard, topic: str) -> bool:
+        """Whether a topic lives in a shard."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
@@ -21,7 +22,7 @@ from penstock.model.stats import (
     TopicLanes,
 )
 from penstock.model.units import to_datetime
-from penstock.shard.metering.histograms import quantile
+from penstock.shard.metering.histograms import WAIT_S, quantile
 from penstock.shard.metering.meters import COUNTED
 from penstock.shard.metering.totals import Totals
 from penstock.views.figures import for_each_topic, take_figures
@@ -52,6 +53,10 @@ def _largest(found: Iterable[tuple[int, Item]]) -> list[Item]:
     return [item for _, item in sorted(found, key=lambda pair: -pair[0])[:_LISTED_MAX]]
 
 
+def _sum(parts: Sequence[object], name: str) -> Any:
+    return sum(getattr(part, name) for part in parts)
+
+
 def priority_stats(shards: ShardSet, sees: Sees) -> PriorityStats:
     """What is ready, by priority."""
     total: Counter[int] = Counter()
@@ -76,6 +81,16 @@ def priority_stats(shards: ShardSet, sees: Sees) -> PriorityStats:
     return stats
 
 
+def merge_priorities(parts: Sequence[PriorityStats]) -> PriorityStats:
+    """Those of several processes as one."""
+    total: Counter[int] = Counter()
+    for lane in chain.from_iterable(part.lanes for part in parts):
+        total[lane.priority] += lane.ready
+    topics = chain.from_iterable(part.topics for part in parts)
+    largest = _largest((sum(lane.ready for lane in topic.lanes), topic) for topic in topics)
+    return PriorityStats(_lanes(total), largest, _sum(parts, "groups"), _sum(parts, "idle_groups"))
+
+
 def _lanes(ready: Counter[int]) -> list[LaneStats]:
     return [LaneStats(lane, _NAMES.get(lane), count) for lane, count in sorted(ready.items())]
 
@@ -98,12 +113,28 @@ def delay_stats(shards: ShardSet, sees: Sees) -> DelayStats:
     _for_each_topic(shards, sees, count)
     stats.topics = _largest(found)
     lateness = Totals.of([shard.meters for shard in shards]).due_lateness_s
-    counts = list(lateness.counts)
-    stats.fallen_due = sum(counts)
-    stats.lateness_mean_s = lateness.sum / stats.fallen_due if stats.fallen_due else None
-    stats.lateness_p50_s = quantile(lateness.bounds, counts, 0.5)
-    stats.lateness_p99_s = quantile(lateness.bounds, counts, 0.99)
+    _tell_lateness(stats, list(lateness.counts), lateness.sum)
     return stats
+
+
+def merge_delays(parts: Sequence[DelayStats]) -> DelayStats:
+    """Those of several processes as one."""
+    topics = chain.from_iterable(part.topics for part in parts)
+    stats = DelayStats(
+        delayed=_sum(parts, "delayed"),
+        topics=_largest((topic.delayed, topic) for topic in topics),
+        idle_topics=_sum(parts, "idle_topics"),
+    )
+    counts = [sum(some) for some in zip(*(part.lateness_counts for part in parts), strict=True)]
+    _tell_lateness(stats, counts, sum((part.lateness_mean_s or 0.0) * part.fallen_due for part in parts))
+    return stats
+
+
+def _tell_lateness(stats: DelayStats, counts: list[int], sum_s: float) -> None:
+    stats.lateness_counts, stats.fallen_due = counts, sum(counts)
+    stats.lateness_mean_s = sum_s / stats.fallen_due if stats.fallen_due else None
+    stats.lateness_p50_s = quantile(WAIT_S, counts, 0.5)
+    stats.lateness_p99_s = quantile(WAIT_S, counts, 0.99)
 
 
 def reliability_stats(shards: ShardSet) -> ReliabilityStats:
@@ -123,6 +154,17 @@ def reliability_stats(shards: ShardSet) -> ReliabilityStats:
         leased=sum(group.standing.leased for group in groups),
         retrying=sum(group.standing.retrying for group in groups),
         oldest_unacked_s=None if oldest_us is None else max(0, now_us - oldest_us) / 1_000_000,
+    )
+
+
+def merge_reliability(parts: Sequence[ReliabilityStats]) -> ReliabilityStats:
+    """Those of several processes as one."""
+    ages_s = (part.oldest_unacked_s for part in parts if part.oldest_unacked_s is not None)
+    summed = ("published", *COUNTED, "groups", "lag", "leased", "retrying")
+    return ReliabilityStats(
+        since=min(part.since for part in parts),
+        oldest_unacked_s=max(ages_s, default=None),
+        **{name: _sum(parts, name) for name in summed},
     )
 
 
@@ -146,6 +188,15 @@ def rebalance_stats(shards: ShardSet, sees: Sees) -> RebalanceStats:
         moves=sum(group.moves for group in found),
         expired=sum(group.expired for group in found),
         members=sum(group.members for group in found),
+    )
+
+
+def merge_rebalances(parts: Sequence[RebalanceStats]) -> RebalanceStats:
+    """Those of several processes as one."""
+    groups = chain.from_iterable(part.groups for part in parts)
+    summed = ("rebalances", "moves", "expired", "members")
+    return RebalanceStats(
+        _largest((group.rebalances, group) for group in groups), **{name: _sum(parts, name) for name in summed}
     )
 
 

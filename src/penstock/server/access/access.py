@@ -90,6 +90,14 @@ class Access:
             raise Unauthenticated(self._damage or f"the token {principal.name} was revoked")
         self._check_time(valid)
 
+    def is_valid(self, principal: Principal) -> bool:
+        """Whether somebody who was let in would still be: for whatever is about to be sent."""
+        try:
+            self.check(principal, now=True)
+        except Unauthenticated:
+            return False
+        return True
+
     def read_again(self) -> None:
         """Read the file now."""
         self._looked_s = time.monotonic()

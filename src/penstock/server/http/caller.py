@@ -71,11 +71,7 @@ class Caller:
 
     def is_gone(self) -> bool:
         """Whether a stream must end: the server is stopping, or the token of the caller is no longer valid."""
-        try:
-            self.services.access.check(self.principal, now=True)
-        except Unauthenticated:
-            return True
-        return self.members.stopping
+        return self.members.stopping or not self.services.access.is_valid(self.principal)
 
     async def receive(
         self, member: Member, wanted: int, wait_s: float, visibility_s: float | None = None

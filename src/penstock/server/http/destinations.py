@@ -50,8 +50,9 @@ def by_address(membership: Membership, path: str, query: bytes) -> int | None:
         topic = found["topic"] or found["queue"] or found["traced"]
         if topic is None and found["identity"] not in _NAMES_ONLY:
             topic = found["identity"].partition("/")[0]
-        return None if topic is None else _owner(membership, topic)
-    if not query or not path.startswith("/v1/groups"):
+        if topic is not None:
+            return _owner(membership, topic)
+    if not query or not path.startswith(("/v1/groups", "/v1/traces")):
         return None
     given = parse_qs(query.decode("latin-1"), max_num_fields=100)
     if "member_id" in given:

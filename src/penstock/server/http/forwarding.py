@@ -118,6 +118,10 @@ class Forwarder:
         status = await self.forward(lambda: process, dict(scope), _nothing_more, send, body)
         return status, b"".join(received)
 
+    async def listen(self, process: int, scope: Scope, take: Send) -> None:
+        """Have somebody take what a process replies as it comes, until it ends."""
+        await self.forward(lambda: process, dict(scope), _nothing_more, take, b"")
+
     async def _ask(self, process: int, scope: Scope, receive: Receive, send: Send, body: bytes | None) -> int:
         channel = await self._channel(process)
         try:
@@ -155,7 +159,7 @@ class Forwarder:
         elif has_body:
             scope[_BEGUN] = True
             sending = asyncio.create_task(_send_body(channel.writer, receive, chunked=chunked))
-        watching = asyncio.create_task(_disconnected(receive)) if sending is None else None
+        watching = asyncio.create_task(disconnected(receive)) if sending is None else None
         try:
             return await self._receive(channel, scope, send, watching)
         finally:
@@ -243,6 +247,7 @@ async def _nothing_more() -> Event:
     return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

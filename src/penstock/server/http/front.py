@@ -16,12 +16,10 @@ from penstock.server.access.principal import Scope as Needed
 from penstock.server.access.rates import rate_key
 from penstock.server.http.browsers import PROOF, BrowserGuard, Headers
 from penstock.server.http.caller import CALLER, Caller
-from penstock.server.http.destinations import by_address, by_body, has_receipts, may_be_told_by_body
+from penstock.server.http.elsewhere import Elsewhere
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
-from penstock.server.http.forwarding import Forwarder, is_small
 from penstock.server.http.intake import Event, Incoming, Intake, Receive, body_limit
 from penstock.server.http.publishing import OPERATIONS, publish_of
-from penstock.server.http.splitting import finish_parts, parts_of
 
 if TYPE_CHECKING:
     from penstock.server.http.members import Members
@@ -76,7 +74,8 @@ class Front:
         self.guards = [*_GUARDS, *secure]
         """Headers that every reply has, and that keep browsers from doing what they should not."""
         self.stopping = False
-        self._forwarder = None if services.membership is None else Forwarder(services.membership)
+        membership = services.membership
+        self._elsewhere = None if membership is None else Elsewhere(services, membership, members)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request or a WebSocket."""
@@ -101,8 +100,9 @@ class Front:
                 limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else body_limit(path)
                 incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
                 receive = incoming.receive
-                if self._forwarder is not None and client is not None:
-                    status = await self._forward(self._forwarder, scope, incoming, send, headers)
+                if self._elsewhere is not None and client is not None:
+                    sending, answer = self._counted(scope, headers, send), partial(self._answer, send, headers)
+                    status = await self._elsewhere.answer(scope, incoming, headers, principal, sending, answer)
                     if status is not None:
                         operation, failed = "forwarded", status >= 400
                         return
@@ -130,42 +130,21 @@ class Front:
 
     def close(self) -> None:
         """Close the connections to other processes."""
-        if self._forwarder is not None:
-            self._forwarder.close()
+        if self._elsewhere is not None:
+            self._elsewhere.close()
 
-    async def _forward(
-        self, forwarder: Forwarder, scope: Scope, incoming: Incoming, send: Send, headers: Headers
-    ) -> int | None:
-        """Have another process answer a request that is for it; the status, or None if it is for this one."""
-        membership = self._services.membership
-        assert membership is not None
-        method, path = scope["method"], scope["path"]
-        find = partial(by_address, membership, path, scope["query_string"])
-        target, body = find(), None
-        if target is None and may_be_told_by_body(method, path):
-            body = await incoming.read()
-            incoming.put_back(body)
-            parts = parts_of(body, membership.number) if has_receipts(path) else None
-            if parts is not None:
-                status, reply = await finish_parts(forwarder, scope, parts)
-                await self._answer(send, headers, status, [_JSON], reply)
-                return status
-            find = partial(by_body, membership, path, body)
-            target = find()
-        if target is None or target == membership.number:
-            return None
-        if body is None and method in ("POST", "PUT", "PATCH") and is_small(headers):
-            body = await incoming.read()  # so that it can be sent again
+    def _counted(self, scope: Scope, headers: Headers, send: Send) -> Send:
+        """Send replies with the headers that all have, and note that one has begun, and its status."""
         extra = self._headers(headers)
 
         async def sending(event: Event) -> None:
             if event["type"] == "http.response.start":
-                scope[_STARTED] = True
+                scope[_STARTED] = event["status"]
                 has = {name for name, _ in event["headers"]}
                 event["headers"] = [*event["headers"], *(pair for pair in extra if pair[0] not in has)]
             await send(event)
 
-        return await forwarder.forward(find, scope, incoming.receive, sending, body)
+        return sending
 
     async def _go_on(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, principal: Principal
@@ -177,24 +156,13 @@ class Front:
                 f"the address is too long: a path has at most {_PATH_BYTES_MAX} bytes, and what stands behind it "
                 f"{_QUERY_BYTES_MAX}, with {_PARAMETERS_MAX} parameters"
             )
-        status = 0
-        extra = self._headers(headers)
-
-        async def sending(event: Event) -> None:
-            nonlocal status
-            if event["type"] == "http.response.start":
-                status, scope[_STARTED] = event["status"], True
-                has = {name for name, _ in event["headers"]}
-                event["headers"] = [*event["headers"], *(pair for pair in extra if pair[0] not in has)]
-            await send(event)
-
         headers_of_get = headers if scope.get("method", "GET") in ("GET", "HEAD") else None
         caller = Caller(self._services, self._members, principal, receive, headers_of_get)
         scope.setdefault("state", {})[CALLER] = caller
         app = await self._app()
-        await app(scope, receive, sending)
+        await app(scope, receive, self._counted(scope, headers, send))
         handler = scope.get("route_handler")
-        return getattr(handler, "handler_name", "unknown"), status >= 400
+        return getattr(handler, "handler_name", "unknown"), scope.get(_STARTED, 0) >= 400
 
     # Who, and from where.
 

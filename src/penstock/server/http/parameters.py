@@ -10,6 +10,7 @@ from litestar.params import Parameter
 from penstock.model.errors import InvalidArgument
 from penstock.model.units import parse_time_us
 from penstock.server.http.bodies import Encoding
+from penstock.server.http.merging import LIMIT_MAX, SKIP_MAX
 
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 NUMBER_MAX = 10**18 - 1
@@ -17,8 +18,8 @@ NUMBER_MAX = 10**18 - 1
 Topic = Annotated[str, Parameter(description="The name of a topic.")]
 Partition = Annotated[int, Parameter(ge=0, le=NUMBER_MAX, description="The number of a partition, from 0.")]
 Offset = Annotated[int, Parameter(ge=0, le=NUMBER_MAX, description="An offset, from 0.")]
-Limit = Annotated[int, Parameter(ge=1, le=1000, description="How many at most.")]
-Skip = Annotated[int, Parameter(ge=0, le=10_000_000, description="How many to leave out before them.")]
+Limit = Annotated[int, Parameter(ge=1, le=LIMIT_MAX, description="How many at most.")]
+Skip = Annotated[int, Parameter(ge=0, le=SKIP_MAX, description="How many to leave out before them.")]
 Search = Annotated[
     str, Parameter(max_length=200, description="A part of the name, or a pattern with `*`; in capitals or not.")
 ]

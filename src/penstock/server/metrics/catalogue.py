@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram"]
+Rule = Literal["sum", "max", "min"]
+"""What processes tell together that have the same metric with the same labels."""
 
 
 class Metric(NamedTuple):
@@ -14,14 +16,15 @@ class Metric(NamedTuple):
     kind: Kind
     labels: tuple[str, ...]
     help: str
+    together: Rule = "sum"
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, "counter", labels, text)
+def _counter(name: str, text: str, labels: tuple[str, ...] = (), together: Rule = "sum") -> Metric:
+    return Metric(name, "counter", labels, text, together)
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, "gauge", labels, text)
+def _gauge(name: str, text: str, labels: tuple[str, ...] = (), together: Rule = "sum") -> Metric:
+    return Metric(name, "gauge", labels, text, together)
 
 
 def _histogram(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
@@ -36,9 +39,16 @@ _QUERY = ("pipeline", "query")
 
 _METRICS = (
     # The broker as a whole.
-    _gauge("penstock_build_info", "Always 1: which version, broker and sync.", ("version", "broker", "sync")),
-    _gauge("penstock_start_time_seconds", "When the broker was opened, in seconds since 1970."),
-    _gauge("penstock_frozen", "1 once the disk failed: nothing is written until the broker is restarted."),
+    _gauge(
+        "penstock_build_info",
+        "Always 1: which version, broker and sync.",
+        ("version", "broker", "sync"),
+        together="max",
+    ),
+    _gauge("penstock_start_time_seconds", "When the broker was opened, in seconds since 1970.", together="min"),
+    _gauge(
+        "penstock_frozen", "1 once the disk failed: nothing is written until the broker is restarted.", together="max"
+    ),
     _gauge("penstock_topics", "Topics that exist."),
     _gauge("penstock_partitions", "Partitions of all topics."),
     _gauge("penstock_groups", "Groups of all topics."),
@@ -76,6 +86,7 @@ _METRICS = (
         "penstock_group_oldest_unacked_seconds",
         "How long ago the oldest message that is not done was published; 0 if all are done.",
         _GROUP,
+        together="max",
     ),
     _gauge("penstock_group_members", "Consumers of the group.", _GROUP),
     _gauge(
@@ -87,21 +98,35 @@ _METRICS = (
         "penstock_group_setting",
         "The settings that the group has beside its topic's, by name; 1 for one that is switched on.",
         (*_GROUP, "setting"),
+        together="max",
     ),
     # Pipelines, as they tell of themselves.
     _gauge("penstock_pipelines", "Pipelines that were heard of within a day, by state.", ("state",)),
-    _gauge("penstock_pipeline_up", "1 while it runs or starts; 0 if it waits, has ended or is silent.", _PIPELINE),
-    _gauge("penstock_pipeline_state", "1 for the state that it is in, 0 for the others.", ("pipeline", "state")),
-    _counter("penstock_pipeline_restarts_total", "How often it failed and was started again.", _PIPELINE),
-    _counter("penstock_pipeline_batches_total", "Micro-batches that are done.", _QUERY),
-    _counter("penstock_pipeline_rows_total", "Rows that went into them.", _QUERY),
-    _gauge("penstock_pipeline_batch_seconds", "How long the last of them took.", _QUERY),
+    _gauge(
+        "penstock_pipeline_up",
+        "1 while it runs or starts; 0 if it waits, has ended or is silent.",
+        _PIPELINE,
+        together="max",
+    ),
+    _gauge(
+        "penstock_pipeline_state",
+        "1 for the state that it is in, 0 for the others.",
+        ("pipeline", "state"),
+        together="max",
+    ),
+    _counter(
+        "penstock_pipeline_restarts_total", "How often it failed and was started again.", _PIPELINE, together="max"
+    ),
+    _counter("penstock_pipeline_batches_total", "Micro-batches that are done.", _QUERY, together="max"),
+    _counter("penstock_pipeline_rows_total", "Rows that went into them.", _QUERY, together="max"),
+    _gauge("penstock_pipeline_batch_seconds", "How long the last of them took.", _QUERY, together="max"),
     _gauge(
         "penstock_pipeline_lag",
         "Messages that are there and were not read yet; absent where the sources cannot tell.",
         _QUERY,
+        together="max",
     ),
-    _gauge("penstock_pipeline_state_rows", "Rows that it keeps, for aggregates and joins.", _QUERY),
+    _gauge("penstock_pipeline_state_rows", "Rows that it keeps, for aggregates and joins.", _QUERY, together="max"),
     # Latencies.
     _histogram("penstock_publish_seconds", "From taking messages to their being durable: how long publishers wait."),
     _histogram("penstock_fsync_seconds", "How long the disk took to make the journal durable."),
@@ -134,10 +159,14 @@ _METRICS = (
     _counter("penstock_retention_segments_total", "Parquet files that retention archived or removed.", ("action",)),
     _histogram("penstock_checkpoint_seconds", "How long noting the state of everything took."),
     _counter("penstock_upkeep_failures_total", "Work in the background that failed and is tried again.", ("work",)),
-    _gauge("penstock_disk_free_bytes", "What the file system of the data directory has left."),
-    _gauge("penstock_disk_reserved_bytes", "With less than this left, publishes are refused (min_free_bytes)."),
+    _gauge("penstock_disk_free_bytes", "What the file system of the data directory has left.", together="min"),
+    _gauge(
+        "penstock_disk_reserved_bytes",
+        "With less than this left, publishes are refused (min_free_bytes).",
+        together="max",
+    ),
     # The last start.
-    _gauge("penstock_recovery_seconds", "How long it took to open the data directory."),
+    _gauge("penstock_recovery_seconds", "How long it took to open the data directory.", together="max"),
     _gauge("penstock_recovery_journal_bytes", "How much of the journal was read for that."),
     _gauge("penstock_recovery_messages", "How many messages were found in it."),
     _gauge("penstock_recovery_torn_bytes", "The length of an unacknowledged write that was cut off."),
@@ -154,7 +183,7 @@ _METRICS = (
     _counter("penstock_process_cpu_seconds_total", "Processor time, of the user and of the system."),
     _gauge("penstock_process_open_files", "File descriptors in use."),
     _gauge("penstock_process_threads", "Threads of Python."),
-    _gauge("penstock_scrape_seconds", "How long making the last answer to a scrape took."),
+    _gauge("penstock_scrape_seconds", "How long making the last answer to a scrape took.", together="max"),
 )
 
 METRICS = {metric.name: metric for metric in _METRICS}

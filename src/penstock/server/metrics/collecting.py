@@ -59,7 +59,7 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     figures, meters = take_figures(shards), Totals.of([shard.meters for shard in shards])
     now_us = shards.clock.wall_us()
     page.put("penstock_start_time_seconds", metrics.opened_s)
-    _put_broker(page, shards, figures)
+    _put_broker(page, shards, figures, metrics.broker_id())
     for topic, shown in figures.topics.items():
         _put_topic(page, topic, shown)
         for group, of_group in shown.groups.items():
@@ -76,8 +76,7 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     return page.metrics.values()
 
 
-def _put_broker(page: _Page, shards: Shards, figures: Figures) -> None:
-    broker_id = next((shard.broker_id.hex() for shard in shards), "")
+def _put_broker(page: _Page, shards: Shards, figures: Figures, broker_id: str) -> None:
     page.put("penstock_build_info", 1, __version__, broker_id, shards.config.sync)
     page.put("penstock_frozen", any(shard.frozen is not None for shard in shards))
     page.put("penstock_topics", figures.topic_count)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter
+from typing import Any
 
 import msgspec
 
@@ -18,10 +20,16 @@ from penstock.views.figures import leased_and_delayed
 _INTERVAL_S = 1.0
 _POINTS = 300
 _COUNTING_SHARE = 0.001  # of the time that may go into counting leases
+_RATES = ("published", "published_bytes", "delivered", "acked", "failed", "dead")
+_SUMMED = (*_RATES, "leased", "delayed", "connections", "memory_bytes")
+_WORST = tuple(f"{what}_{share}_ms" for what in ("publish", "fsync", "end_to_end") for share in ("p50", "p99"))
 
 
 class LivePoint(msgspec.Struct, frozen=True):
-    """One second of a broker. Rates are per second; latencies are None where nothing happened."""
+    """One second of a broker. Rates are per second; latencies are None where nothing happened.
+
+    Of several processes, latencies are those of the slowest.
+    """
 
     time: float
     """Seconds since 1970."""
@@ -46,6 +54,23 @@ class LivePoint(msgspec.Struct, frozen=True):
     loop_delay_ms: float = 0.0
     """The longest of this second."""
     memory_bytes: int = 0
+
+
+def merge_points(points: Sequence[LivePoint]) -> LivePoint:
+    """The same second of several processes as one; latencies are those of the slowest."""
+
+    def total(name: str) -> Any:
+        return sum(getattr(point, name) for point in points)
+
+    def worst(name: str) -> Any:
+        return max((value for point in points if (value := getattr(point, name)) is not None), default=None)
+
+    return LivePoint(
+        time=max(point.time for point in points),
+        **{name: total(name) for name in _SUMMED},
+        **{name: worst(name) for name in _WORST},
+        loop_delay_ms=max(point.loop_delay_ms for point in points),
+    )
 
 
 class _Latencies:

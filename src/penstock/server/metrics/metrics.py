@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from prometheus_client.exposition import generate_latest
@@ -52,6 +52,8 @@ class Metrics(Collector):
         self.loop_delay = LoopDelay(loop)
         self.opened_s = shards.clock.wall_us() / 1_000_000 - shards.clock.monotonic_s() + shards.opened_s
         self.scrape_s = 0.0
+        self.broker_id: Callable[[], str] = self._own_id
+        """The identity of the whole."""
         self._rendering = threading.Lock()
         for shard in shards:
             self.name_topics(shard)
@@ -59,6 +61,9 @@ class Metrics(Collector):
     def name_topics(self, shard: Shard) -> None:
         """Have its share of topics in a shard with metrics of their own."""
         shard.name_topics(-(-self.named_max // self.shards.count))
+
+    def _own_id(self) -> str:
+        return self.shards.first.broker_id.hex()
 
     def start(self) -> None:
         """Begin to measure what nobody reports: how late the event loop is."""

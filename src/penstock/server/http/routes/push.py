@@ -14,12 +14,12 @@ from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding
 from penstock.server.http.caller import Caller
 from penstock.server.http.documenting import answers
+from penstock.server.http.events import EVENTS, UNBUFFERED, event
 from penstock.server.http.failures import encode
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import AsEncoded, Topic
 from penstock.server.http.routes.receiving import delivery_of
 
-_EVENTS = "text/event-stream"
 AT_ONCE = 100
 LOOK_S = 2.0  # how often it is seen whether whoever listens still may
 _BEAT = 8  # so often, something is sent where there is no message: whoever is gone is noticed then
@@ -29,12 +29,7 @@ Group = Annotated[str, QueryParameter(description="The group to receive for; it 
 Credits = Annotated[
     int, QueryParameter(ge=1, le=CREDITS_MAX, description="How many messages may be unsettled at a time.")
 ]
-_STREAM = answers(str, "Events until the client goes.", 409, media=_EVENTS)
-
-
-def _event(name: str, data: bytes, identity: str | None = None) -> bytes:
-    head = f"id: {identity}\n" if identity is not None else ""
-    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+_STREAM = answers(str, "Events until the client goes.", 409, media=EVENTS)
 
 
 @get("/topics/{topic:str}/stream", responses=_STREAM, tags=["consuming"])
@@ -48,7 +43,7 @@ async def stream_messages(
     """
     caller.require(Scope.CONSUME, topic)
     member = await caller.members.join([topic], group, max_in_flight=credits, session_timeout=1e9)
-    return Stream(_messages(caller, member, encoding), media_type=_EVENTS, headers={"x-accel-buffering": "no"})
+    return Stream(_messages(caller, member, encoding), media_type=EVENTS, headers=UNBUFFERED)
 
 
 async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -> AsyncIterator[bytes]:
@@ -64,7 +59,7 @@ async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -
             for message in found:
                 if caller.is_gone():  # since it waited, or since the client took the one before
                     return
-                yield _event("message", encode(delivery_of(caller, member, message, encoding)), str(message.id))
+                yield event("message", encode(delivery_of(caller, member, message, encoding)), str(message.id))
     finally:
         await asyncio.shield(caller.members.leave(member))
 
@@ -73,13 +68,13 @@ async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -
 async def live(caller: Caller) -> Stream:
     """What the broker does, once a second: first the last five minutes (`history`), then each second (`point`)."""
     caller.require(Scope.READ)
-    return Stream(_points(caller), media_type=_EVENTS, headers={"x-accel-buffering": "no"})
+    return Stream(_points(caller), media_type=EVENTS, headers=UNBUFFERED)
 
 
 async def _points(caller: Caller) -> AsyncIterator[bytes]:
     figures = caller.services.live
     history = figures.history()
-    yield _event("history", encode({"points": history}))
+    yield event("history", encode({"points": history}))
     last_s = history[-1].time if history else 0.0
     while True:
         await caller.members.pause(1.0)
@@ -88,7 +83,7 @@ async def _points(caller: Caller) -> AsyncIterator[bytes]:
         point = figures.latest()
         if point is not None and point.time > last_s:
             last_s = point.time
-            yield _event("point", encode(point))
+            yield event("point", encode(point))
 
 
 ROUTES = Router("/v1", route_handlers=[stream_messages, live])
