@@ -12,7 +12,7 @@ from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Un
 from penstock.server.deadlines import CLOSING_S, UnreadReplies
 from penstock.server.line.lines import LineSplitter, NotThisProtocol, strip_telnet
 from penstock.server.line.replies import error_line
-from penstock.server.line.session import LineSession, Reply
+from penstock.server.line.session import PEER, LineSession, Reply
 
 if TYPE_CHECKING:
     from penstock.server.line.listener import LineListener
@@ -65,6 +65,8 @@ class Connection(asyncio.Protocol):
 
     def overdue(self, now_s: float) -> PenstockError | None:
         """What the client has not done in time, if anything."""
+        if self._session.is_peer:  # which looks after its clients itself
+            return None
         deadlines, is_known = self._listener.deadlines, self._session.is_known
         if not is_known and now_s - self._opened_s > deadlines.login_s:
             return Unauthenticated(f"there was no AUTH within {deadlines.login_s:g} s (login_timeout)")
@@ -88,7 +90,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no class of asyncio
         peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if isinstance(peer, tuple) else "?"
+        address = str(peer[0]) if isinstance(peer, tuple) else PEER
         self._session = LineSession(self._listener.services, address, self._filled, self._write_now)
         self.serving = self._loop.create_task(self._serve())
         self._listener.opened(self)
@@ -169,6 +171,7 @@ class Connection(asyncio.Protocol):
         self._end()
 
     async def _handle(self, line: bytes | None) -> None:
+        await self._session.drain()
         reply = Reply()
         self._replies.append(reply)
         self._unknown += 1

@@ -9,6 +9,8 @@ _UNSHOWABLE = re.compile(r"[\x00-\x08\x0a-\x1f\udc80-\udcff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _ERROR_CHARACTERS = 1000
 
+ERROR, END = b"ERROR: ", b"END "
+"""How the line begins that tells why something was not done, and the last one of several."""
 OK = b"OK\n"
 ACK_OK = b"ACK_OK\n"
 PONG = b"PONG\n"
@@ -44,11 +46,11 @@ def message_line(offset: int, value: bytes) -> bytes:
 
 def end_line(count: int) -> bytes:
     """The end of several messages."""
-    return b"END %d\n" % count
+    return END + b"%d\n" % count
 
 
 def error_line(error: BaseException) -> bytes:
     """Why something was not done."""
     text = _CONTROL.sub(" ", str(error)) or type(error).__name__
     shown = text if len(text) <= _ERROR_CHARACTERS else f"{text[:_ERROR_CHARACTERS]}…"
-    return f"ERROR: {shown}\n".encode("utf-8", "replace")
+    return ERROR + f"{shown}\n".encode("utf-8", "replace")

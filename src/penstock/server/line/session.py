@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from functools import partial
 from time import perf_counter
 
 from penstock.journal import Commit
-from penstock.model.errors import InvalidArgument, PenstockError, Unauthenticated
+from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, Unauthenticated
 from penstock.model.message import Message
 from penstock.model.units import format_size
 from penstock.server.access.principal import ANYBODY, Principal, Scope
@@ -17,12 +18,15 @@ from penstock.server.access.rates import rate_key
 from penstock.server.line import replies
 from penstock.server.line.consumers import IN_FLIGHT_MAX, Consumers
 from penstock.server.line.lines import Ack, Auth, Command, Consume, Help, NotThisProtocol, Ping, Produce, Quit, parse
+from penstock.server.line.relaying import Relay
 from penstock.server.services import Services
 from penstock.shard.operations.leased_messages import LeasedMessage
 
 _log = logging.getLogger("penstock.server")
 _PAGE_BYTES = 1 << 20
 _PAGE_MESSAGES = 100
+PEER = "?"
+"""The address of another process of this server, which has counted the line already."""
 
 
 class Reply:
@@ -53,6 +57,8 @@ class LineSession:
         with contextlib.suppress(Unauthenticated):
             self._principal = services.access.authenticate(None)
         self._rate_key = rate_key(ANYBODY, address)
+        membership = services.membership if address != PEER else None
+        self._relay = None if membership is None else Relay(membership)
 
     def begin(self, line: bytes | None, reply: Reply) -> Consume | None:
         """Do what a line asks for; if that must wait until earlier replies are known, give it back.
@@ -63,7 +69,7 @@ class LineSession:
             command = self._read(line, reply)
             if isinstance(command, Consume):
                 return command
-            self._do(command, reply)
+            self._do(command, line or b"", reply)
         except NotThisProtocol as error:
             self._refuse(reply, error)
             raise
@@ -84,28 +90,36 @@ class LineSession:
                 raise
             except InvalidArgument as error:
                 problem = error
-        if not isinstance(command, Quit):
+        if not isinstance(command, Quit) and not self.is_peer:
             self._services.rates.take(self._rate_key)
         if command is None:
             raise problem
         reply.operation = type(command).__name__.lower()
         return command
 
-    def _do(self, command: Command, reply: Reply) -> None:
+    def _do(self, command: Command, line: bytes, reply: Reply) -> None:
         match command:
             case Produce():
                 self._permit(Scope.PUBLISH, command.topic)
+                if self._is_elsewhere(command.topic):
+                    self._pass_on(command.topic, line, reply)
+                    return
                 message = Message(command.value, priority=command.priority, partition=command.partition)
                 name = None if self._principal is None else self._principal.producer_name
                 _, commit = self._services.shards.of(command.topic).publish(command.topic, message, name)
                 self._answer_after(commit, reply, replies.OK)
             case Ack():
                 self._permit(Scope.CONSUME, command.topic)
+                if self._is_elsewhere(command.topic):
+                    self._pass_on(command.topic, line, reply)
+                    return
                 commit = self._consumers.ack(command.topic, command.partition, command.offset)
                 self._answer_after(commit, reply, replies.ACK_OK)
             case Auth():
                 self._principal = self._services.access.log_in(command.token, self._principal, self._address)
                 self._rate_key = rate_key(self._principal, self._address)
+                if self._relay is not None:
+                    self._relay.log_in(command.token)
                 self._answer(reply, replies.OK)
             case Ping():
                 self._answer(reply, replies.PONG)
@@ -118,7 +132,9 @@ class LineSession:
         """Reply with messages; what was asked for before is answered, so it is seen."""
         try:
             self._permit(Scope.CONSUME, command.topic)
-            if command.all:
+            if self._is_elsewhere(command.topic):
+                self._answer(reply, await self._consume_elsewhere(command))
+            elif command.all:
                 self._answer(reply, await self._consume_all(command))
             else:
                 messages = await self._take(command, 1)
@@ -126,6 +142,46 @@ class LineSession:
                 self._answer(reply, text)
         except Exception as error:  # noqa: BLE001
             self._refuse(reply, error)
+
+    # Topics of other processes.
+
+    def _is_elsewhere(self, topic: str) -> bool:
+        return self._relay is not None and self._services.is_elsewhere(topic)
+
+    def _pass_on(self, topic: str, line: bytes, reply: Reply) -> None:
+        """Have another process do what a line asks for, and answer as it does."""
+
+        async def take(answer: bytes | None) -> bool:
+            if answer is None:
+                self._refuse(reply, _gone(topic))
+            else:
+                self._answer(reply, answer, failed=answer.startswith(replies.ERROR))
+            return True
+
+        assert self._relay is not None
+        self._relay.send(topic, line, take)
+
+    async def _consume_elsewhere(self, command: Consume) -> bytes:
+        """Write what another process answers, as quickly as the client takes it; the last line."""
+        last: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def take(answer: bytes | None) -> bool:
+            if answer is not None and command.all and not answer.startswith((replies.END, replies.ERROR)):
+                await self._write(answer)
+                return False
+            if not last.done():
+                last.set_exception(_gone(command.topic)) if answer is None else last.set_result(answer)
+            return True
+
+        assert self._relay is not None
+        line = f"CONSUME {command.topic} {command.partition}{' ALL' if command.all else ''}"
+        self._relay.send(command.topic, line.encode(), take)
+        return await last
+
+    async def drain(self) -> None:
+        """Wait until other processes have taken most of what was said to them."""
+        if self._relay is not None:
+            await self._relay.drain()
 
     async def _consume_all(self, command: Consume) -> bytes:
         """Write all that is ready, some at a time, as quickly as the client takes it; the last line."""
@@ -159,6 +215,13 @@ class LineSession:
     def close(self) -> None:
         """The connection is gone."""
         self._consumers.close()
+        if self._relay is not None:
+            self._relay.close()
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether another process of this server speaks, for a client of its own."""
+        return self._address == PEER
 
     @property
     def is_known(self) -> bool:
@@ -195,3 +258,7 @@ class LineSession:
         reply.text = text
         self._services.metrics.request("line", reply.operation, perf_counter() - reply.started_s, failed)
         self._filled(text)
+
+
+def _gone(topic: str) -> BrokerClosed:
+    return BrokerClosed(f"the process that has {topic} ended in the middle: it is not known whether this was done")
