@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from penstock.client import AsyncClient
 from tests.cluster.doors import Door, opened
@@ -156,5 +158,72 @@ def test_a_client_cannot_pretend_to_be_a_process(mark: str, tmp_path: Path) -> N
             path = f"/v1/topics/{topic}/publish"
             status, told = await doors[0].ask("POST", path, {"value": "x"}, **{mark: "1"})
             assert (status, told["id"]) == (200, f"{topic}/0/0")
+
+    run(work())
+
+
+def test_a_websocket_about_a_topic_of_another_process_is_passed_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors), AsyncClient(servers.address) as client:
+            for owner in (0, 1):
+                topic = servers.topic_of(owner)
+                await client.publish(topic, "two coffees")
+                address = f"ws://127.0.0.1:{doors[1 - owner].port}/v1/topics/{topic}/ws?group=g"
+                async with connect(address) as socket:
+                    message = json.loads(await socket.recv())
+                    assert (message["type"], message["value"]) == ("message", "two coffees")
+                    await socket.send(json.dumps({"type": "ack", "receipt_handle": message["receipt_handle"]}))
+                    assert json.loads(await socket.recv()) == {"type": "settled", "settled": 1, "lost": []}
+                    await socket.send('{"type":"ping"}')
+                    assert json.loads(await socket.recv()) == {"type": "pong"}
+                    await socket.send("nonsense")
+                    assert json.loads(await socket.recv())["type"] == "error"
+                assert (await client.group(topic, "g")).acked == 1
+
+    run(work())
+
+
+def test_a_websocket_that_is_passed_on_ends_as_its_owner_ends_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors), AsyncClient(servers.address) as client:
+            topic = servers.topic_of(1)
+            await client.create_topic(topic)
+            address = f"ws://127.0.0.1:{doors[0].port}/v1/topics/{topic}/ws"
+            async with connect(address) as socket:
+                with pytest.raises(ConnectionClosed):
+                    await socket.recv()
+                assert (socket.close_code, socket.close_reason) == (1008, "say which group to consume for: ?group=…")
+            async with connect(f"{address}?group=g") as socket:
+                await socket.send('{"type":"ping"}')
+                assert json.loads(await socket.recv()) == {"type": "pong"}
+                await servers.move(servers.map.shard_of(topic), 0)
+                with pytest.raises(ConnectionClosed):
+                    await asyncio.wait_for(socket.recv(), 20)
+            await client.publish(topic, "after")
+            async with connect(f"{address}?group=g") as socket:
+                assert json.loads(await socket.recv())["value"] == "after"
+
+    run(work())
+
+
+def test_what_a_websocket_held_elsewhere_is_given_back_when_its_client_goes(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors), AsyncClient(servers.address) as client:
+            topic = servers.topic_of(1)
+            await client.publish(topic, "x")
+            for _ in range(2):
+                async with connect(f"ws://127.0.0.1:{doors[0].port}/v1/topics/{topic}/ws?group=g") as socket:
+                    assert json.loads(await asyncio.wait_for(socket.recv(), 20))["value"] == "x"
+
+    run(work())
+
+
+def test_a_websocket_from_a_foreign_page_is_refused_wherever_its_topic_is(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            for owner in (0, 1):
+                address = f"ws://127.0.0.1:{doors[0].port}/v1/topics/{servers.topic_of(owner)}/ws?group=g"
+                with pytest.raises(InvalidStatus):
+                    await connect(address, origin="http://elsewhere.example")  # type: ignore[arg-type]
 
     run(work())

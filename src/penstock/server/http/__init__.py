@@ -9,7 +9,8 @@ Every request passes `front.py`. Publishing goes straight to the broker; everyth
 | `publishing.py`, `express.py`, `bodies.py` | publishing, from bytes to bytes; messages as JSON |
 | `app.py`, `failures.py` | the application; errors as status codes. The routes are in `routes` |
 | `members.py`, `finishing.py` | consumers without a connection; finishing messages by their receipts |
-| `elsewhere.py`, `destinations.py`, `forwarding.py`, `splitting.py` | what other processes answer |
+| `elsewhere.py`, `destinations.py` | which process a request is for |
+| `forwarding.py`, `splitting.py`, `websocket_relay.py` | what other processes answer |
 | `gathering.py`, `merging.py`, `live.py`, `events.py` | what all processes answer together |
 | `description.py`, `documenting.py`, `examples.py`, `vocabulary.py` | the OpenAPI description |
 """

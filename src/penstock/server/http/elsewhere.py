@@ -14,10 +14,11 @@ from penstock.server.http.destinations import by_address, by_body, has_receipts,
 from penstock.server.http.events import EVENTS, UNBUFFERED
 from penstock.server.http.forwarding import Forwarder, Scope, Send, disconnected, is_small
 from penstock.server.http.gathering import Gatherer
-from penstock.server.http.intake import Incoming
+from penstock.server.http.intake import Incoming, Receive
 from penstock.server.http.live import points_of_all
 from penstock.server.http.merging import gathered
 from penstock.server.http.splitting import finish_parts, parts_of
+from penstock.server.http.websocket_relay import relay_websocket
 from penstock.server.membership import Membership
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ class Elsewhere:
         if body is None and method in ("POST", "PUT", "PATCH") and is_small(headers):
             body = await incoming.read()  # so that it can be sent again
         return await self._forwarder.forward(find, scope, incoming.receive, send, body)
+
+    async def relay(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Talk for the client of a WebSocket to the process that it is for; whether it is not for this one."""
+
+        def socket_of_owner() -> str | None:
+            owner = by_address(self._membership, scope["path"], b"")
+            return None if owner is None or owner < 0 else self._membership.socket_of(owner, "http")
+
+        if by_address(self._membership, scope["path"], b"") in (None, self._membership.number):
+            return False
+        await relay_websocket(socket_of_owner, scope, receive, send)
+        return True
 
     async def _gather(
         self, scope: Scope, incoming: Incoming, principal: Principal, send: Send, answer: Answer

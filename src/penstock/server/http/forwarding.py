@@ -28,9 +28,10 @@ _READ_BYTES = 64 << 10
 _KEPT_BYTES_MAX = 1 << 20  # of a body
 _MOVING_S = 2.0  # how long a shard may be on its way before the client hears of it
 _BEGUN = "penstock_body_begun"  # noted of a request whose body cannot be sent a second time
-_HOP_BY_HOP = frozenset(
+HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"trailer", b"upgrade", b"expect", b"proxy-connection"}
 )
+"""Headers that concern one connection only."""
 
 
 class Gone(BrokerClosed):
@@ -54,7 +55,7 @@ class _Reply:
         name = name.lower()
         if name == NOT_OWNER:
             self.is_refusal = True
-        elif name not in _HOP_BY_HOP:
+        elif name not in HOP_BY_HOP:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -212,7 +213,7 @@ def _head(scope: Scope, length: int | None, *, chunked: bool) -> bytes:
     path = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     lines = [b"%b %b HTTP/1.1\r\n" % (scope["method"].encode(), path)]
     for name, value in scope["headers"]:
-        if name not in _HOP_BY_HOP and not (name == b"content-length" and length is not None):
+        if name not in HOP_BY_HOP and not (name == b"content-length" and length is not None):
             lines.append(b"%b: %b\r\n" % (name, value))
     if length is not None:
         lines.append(b"content-length: %d\r\n" % length)

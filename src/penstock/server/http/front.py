@@ -107,6 +107,11 @@ class Front:
                         operation, failed = "forwarded", status >= 400
                         return
                     receive = incoming.receive
+            elif (
+                self._elsewhere is not None and client is not None and await self._elsewhere.relay(scope, receive, send)
+            ):
+                operation, failed = "forwarded", False
+                return
             publish = publish_of(path) if incoming is not None and method == "POST" else None
             if incoming is not None and publish is not None:
                 operation, topic = publish

@@ -1,0 +1,88 @@
+"""A WebSocket about a topic of another process: what both sides say is passed on, and so is how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from penstock.model.errors import BrokerClosed, NotOwner
+from penstock.server.http.forwarding import HOP_BY_HOP, Scope, Send
+from penstock.server.http.intake import Receive
+
+_MOVING_S = 2.0  # how long a shard may be on its way before the client hears of it
+_AGAIN_S = 0.02
+
+
+async def relay_websocket(
+    socket_of_owner: Callable[[], str | None], scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Talk for a client to the process that has its topic, until one of them ends."""
+    await receive()  # that it wants to connect
+    owner = await _connect(socket_of_owner, scope)
+    try:
+        await send({"type": "websocket.accept"})
+        said, heard = asyncio.create_task(_say(owner, receive)), asyncio.create_task(_hear(owner, send))
+        try:
+            await asyncio.wait([said, heard], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (said, heard):
+                task.cancel()
+            await asyncio.gather(said, heard, return_exceptions=True)
+    finally:
+        await owner.close()
+
+
+async def _connect(socket_of_owner: Callable[[], str | None], scope: Scope) -> ClientConnection:
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name not in HOP_BY_HOP and name != b"host" and not name.startswith(b"sec-websocket-")
+    ]
+    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "localhost")
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    address = f"ws://{host}{(scope['raw_path'] + query).decode('latin-1')}"
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + _MOVING_S
+    while True:
+        path = socket_of_owner()
+        if path is not None:
+            try:
+                return await unix_connect(
+                    path,
+                    address,
+                    additional_headers=headers,
+                    user_agent_header=None,
+                    compression=None,
+                    ping_interval=None,
+                    max_size=None,
+                )
+            except InvalidHandshake as error:
+                raise BrokerClosed(f"the process that has this topic refused: {error}") from error
+            except OSError as error:
+                if loop.time() > until_s:
+                    raise BrokerClosed("the process that has this topic cannot be reached: try again") from error
+        elif loop.time() > until_s:
+            raise NotOwner("its shard is on its way to another process: try again")
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _say(owner: ClientConnection, receive: Receive) -> None:
+    """Pass on what the client says."""
+    with contextlib.suppress(ConnectionClosed):
+        while (event := await receive())["type"] == "websocket.receive":
+            text = event.get("text")
+            await owner.send(event["bytes"] if text is None else text)
+
+
+async def _hear(owner: ClientConnection, send: Send) -> None:
+    """Pass on what the owner says, and how it ends."""
+    with contextlib.suppress(ConnectionClosed):
+        async for message in owner:
+            kind = "text" if isinstance(message, str) else "bytes"
+            await send({"type": "websocket.send", kind: message})
+    code = owner.close_code if owner.close_code not in (None, 1005, 1006) else 1001
+    await send({"type": "websocket.close", "code": code, "reason": owner.close_reason or ""})
