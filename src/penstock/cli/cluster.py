@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -107,18 +107,19 @@ def _server(target: Target) -> Iterator[Client]:
 
 
 def _show(found: ClusterInfo, output: Format) -> None:
-    show(msgspec.to_builtins(found), output, *_drawn(found))
+    show(msgspec.to_builtins(found, builtin_types=[datetime]), output, *drawn_cluster(found))
 
 
-def _drawn(found: ClusterInfo) -> list[RenderableType]:
-    now_s = time.time()
+def drawn_cluster(found: ClusterInfo) -> list[RenderableType]:
+    """The tables of processes and moves, and what is said of shards that are not open."""
+    now = datetime.now(UTC)
     rows = [
         [
             process.number,
             process.state,
             str(process.pid),
             ", ".join(map(str, process.shards)) or "none",
-            show_duration(max(0.0, now_s - process.since)),
+            _age(process.since, now),
             process.restarts,
             format_size(process.resident_bytes),
             process.connections,
@@ -134,8 +135,12 @@ def _drawn(found: ClusterInfo) -> list[RenderableType]:
     ]
     if found.moves:
         moves = [
-            [move.shard, move.origin, move.target, show_duration(max(0.0, now_s - move.at)), f"{move.seconds:.3f} s"]
+            [move.shard, move.origin, move.target, _age(move.at, now), f"{move.seconds:.3f} s"]
             for move in found.moves[-5:]
         ]
         drawn += ["", new_table(">shard", ">from", ">to", ">ago", ">away for", rows=moves)]
     return drawn
+
+
+def _age(time: datetime, now: datetime) -> str:
+    return show_duration(max(0.0, (now - time).total_seconds()))

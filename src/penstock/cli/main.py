@@ -33,7 +33,12 @@ class Commands(CommandGroup):
         Entry(_BROKER, "schedule", "schedule:app", "Publish messages again and again, by the clock."),
         Entry(_BROKER, "dlq", "dlq:app", "List, show, redrive and purge dead letters."),
         Entry(_BROKER, "token", "token:app", "Make, list and revoke tokens: who may use a server, and for what."),
-        Entry(_BROKER, "cluster", "cluster:app", "Show the processes of a server, and move shards between them."),
+        Entry(
+            _BROKER,
+            "cluster",
+            "cluster:app",
+            "Show the processes of a server and their shards, and move shards between them.",
+        ),
         Entry(
             _BROKER, "check", "check:check", "Read every byte that a data directory needs, and tell what is damaged."
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -19,8 +20,8 @@ class ProcessInfo(msgspec.Struct, kw_only=True):
     address: str
     """Its own native port."""
     shards: list[int]
-    since: float
-    """When it was started, in seconds since 1970."""
+    since: datetime
+    """When it was started."""
     restarts: int
     """How often one of this number was replaced."""
     resident_bytes: int = 0
@@ -46,8 +47,8 @@ class Move(msgspec.Struct, kw_only=True):
     shard: int
     origin: int
     target: int
-    at: float
-    """When it was open again, in seconds since 1970."""
+    at: datetime
+    """When it was open again."""
     seconds: float
     """For how long it was in no process."""
 

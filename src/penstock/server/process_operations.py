@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
+from datetime import UTC, datetime, timedelta
 
 from penstock.cluster.shards import Shards
 from penstock.model.errors import InvalidArgument, Overloaded
 from penstock.model.options import whole
 from penstock.model.processes import ClusterInfo, ProcessInfo, ShardInfo
 from penstock.server.membership import Membership
+from penstock.server.metrics.metrics import Metrics
 from penstock.server.metrics.process import cpu_seconds, resident_bytes
 
 _PATIENCE_S = 60.0
@@ -20,8 +21,10 @@ _number = whole(0, 1 << 20)
 class Processes:
     """The operations on processes; each is called in a thread, and waits until what it asks for is done."""
 
-    def __init__(self, membership: Membership | None, shards: Shards, loop: asyncio.AbstractEventLoop) -> None:
-        self._membership, self._shards, self._loop = membership, shards, loop
+    def __init__(
+        self, membership: Membership | None, shards: Shards, metrics: Metrics, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._membership, self._shards, self._metrics, self._loop = membership, shards, metrics, loop
 
     def cluster(self) -> ClusterInfo:
         """All processes and shards, and the last moves."""
@@ -61,10 +64,11 @@ class Processes:
             state="up",
             address="",
             shards=numbers,
-            since=time.time() - (clock.monotonic_s() - self._shards.opened_s),
+            since=datetime.now(UTC) - timedelta(seconds=clock.monotonic_s() - self._shards.opened_s),
             restarts=0,
             resident_bytes=resident_bytes(),
             cpu_seconds=cpu_seconds(),
+            connections=self._metrics.connections,
         )
         shards = [
             ShardInfo(number=number, process=0, epoch=shard.epoch, state="open")

@@ -53,9 +53,9 @@ class Services:
         self.workers = Workers(self.loop)
         self.commits = Commits(self.loop, broker.shards)
         self.pipelines = Pipelines(self.clock)
-        self.processes = Processes(membership, broker.shards, self.loop)
-        self.peers = None if membership is None else Peers(membership)
         self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
+        self.processes = Processes(membership, broker.shards, self.metrics, self.loop)
+        self.peers = None if membership is None else Peers(membership)
         self.metrics.broker_id = lambda: self.identity[0]
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)

@@ -6,6 +6,7 @@ import socket
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from penstock.cluster.directory import divide, is_new
 from penstock.model.processes import ProcessInfo, ProcessState
@@ -47,7 +48,7 @@ class Child:
             state="draining" if self.state == "up" and self.number in draining else self.state,
             address=f":{self.own_port}",
             shards=shards,
-            since=self.since_s,
+            since=datetime.fromtimestamp(self.since_s, UTC),
             restarts=self.restarts,
             resident_bytes=self.beat.resident_bytes,
             cpu_seconds=self.beat.cpu_s,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from penstock.cluster.assigning import assign
 from penstock.model.cluster_map import ClusterMap, ShardPlace
@@ -78,7 +79,8 @@ class Placing:
         if placed.left is not None:
             origin, since_s = placed.left
             placed.left = None
-            self.moves.append(Move(shard=shard, origin=origin, target=process, at=wall_s, seconds=now_s - since_s))
+            at = datetime.fromtimestamp(wall_s, UTC)
+            self.moves.append(Move(shard=shard, origin=origin, target=process, at=at, seconds=now_s - since_s))
 
     def not_opened(self, process: int, shard: int, problem: str, now_s: float) -> None:
         """A process could not open a shard; it is tried again."""
