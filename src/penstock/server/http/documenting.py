@@ -119,7 +119,7 @@ def schemas_of(types: Sequence[type[Any]]) -> dict[str, dict[str, Any]]:
 def structs(base: type[msgspec.Struct] = msgspec.Struct) -> Iterator[type[msgspec.Struct]]:
     """The bodies of all routes."""
     for kind in base.__subclasses__():
-        if kind.__module__.startswith("penstock.server."):
+        if kind.__module__.startswith(("penstock.server.", "penstock.model.")):
             yield kind
         yield from structs(kind)
 
