@@ -1,14 +1,15 @@
-"""A server with an HTTP port for tests, and a client that says what it is told to."""
+"""Servers with an HTTP port for tests, and a client that says what it is told to."""
 
 from __future__ import annotations
 
 import http.client
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.server.harness import PATIENCE_S, Running
+from tests.server.harness import PATIENCE_S, Child, Running, free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,12 @@ class Reply:
         return json.loads(self.body)
 
 
-class HttpRunning(Running):
-    """A server in a thread of its own, with a free port for HTTP."""
-
-    def __init__(self, path: Any, **options: Any) -> None:
-        super().__init__(path, **{"http_port": 0, **options})
+class Asking:
+    """Asks a server by HTTP."""
 
     @property
     def http_port(self) -> int:
-        return self.server.addresses["http"][1]
+        raise NotImplementedError
 
     @property
     def url(self) -> str:
@@ -86,3 +84,26 @@ class HttpRunning(Running):
         assert set(found) >= {"error", "status", "hint"}, found
         assert found["status"] == reply.status, found
         return reply.status, found["error"]
+
+
+class HttpRunning(Asking, Running):
+    """A server in a thread of its own, with a free port for HTTP."""
+
+    def __init__(self, path: Any, **options: Any) -> None:
+        super().__init__(path, **{"http_port": 0, **options})
+
+    @property
+    def http_port(self) -> int:
+        return self.server.addresses["http"][1]
+
+
+class HttpChild(Asking, Child):
+    """`penstock serve` as a process, with a port for HTTP that stays the same."""
+
+    def __init__(self, path: Path, *arguments: str, **options: object) -> None:
+        self._http_port = free_port()
+        super().__init__(path, *arguments, **{"http_port": self._http_port, **options})
+
+    @property
+    def http_port(self) -> int:
+        return self._http_port

@@ -54,9 +54,10 @@ GET /v1/traces/{topic}/{partition}/{offset} · GET /v1/traces/{identity} · GET 
 GET /v1/priority/stats · GET /v1/delay/stats · GET /v1/reliability/stats · GET /v1/rebalance/stats · GET /v1/stats
 GET /status · GET /health · GET /healthz · GET /readyz · GET /livez · GET /version · GET /metrics
 POST /api/v1/queue/{queue}/enqueue · GET /api/v1/queue/{queue}/dequeue · GET /api/v1/queue/{queue}/list-items
+GET /v1/cluster · POST /v1/cluster/move · POST /v1/cluster/drain · POST /v1/cluster/balance
 POST /v1/login · POST /v1/logout · GET /v1/whoami
 """
-NOT_HERE = ("is not a receipt handle", "is not in orders/0")
+NOT_HERE = ("is not a receipt handle", "is not in orders/0", "this server is one process")
 """What is said to examples that are about something that is not there."""
 CHECKED = (
     "not_a_server_error",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.server.http.routes import (
     access,
+    cluster,
     dead_letters,
     delayed,
     groups,
@@ -34,6 +35,7 @@ TAGS = {
     "traces": "The life of messages.",
     "pipelines": "What pipelines on Spark tell of themselves.",
     "broker": "The server itself: health, version, numbers.",
+    "processes": "The processes of the server and their shards: look, move, drain, balance.",
     "queues": "Three plain routes: put in, take out, look.",
     "access": "Who you are.",
 }
@@ -41,7 +43,7 @@ TAGS = {
 ROUTES = tuple(
     module.ROUTES
     for module in (
-        *(access, dead_letters, delayed, groups, health, pages, pipelines, publishing, push),
+        *(access, cluster, dead_letters, delayed, groups, health, pages, pipelines, publishing, push),
         *(queues, messages, receiving, schedules, stats, topics, traces, websockets),
     )
 )
