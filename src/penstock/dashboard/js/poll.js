@@ -58,8 +58,8 @@ export function usePoll(path, everyMs = 3000, ask = get) {
   return { ...state, stale: state.path !== path };
 }
 
-// Something that is done once, with what went wrong; true when it was done.
-export function useAction() {
+// Something that is done once, with what went wrong; true when it was done. Nothing is asked for meanwhile, unless it is watched.
+export function useAction(watched = false) {
   const [state, set] = useState({ busy: false, error: null });
   const alive = useRef(true);
   useEffect(() => {
@@ -70,7 +70,7 @@ export function useAction() {
   }, []);
   async function run(work, done = null) {
     set({ busy: true, error: null });
-    changes += 1;
+    if (!watched) changes += 1;
     try {
       const answer = await work();
       if (alive.current) set({ busy: false, error: null });
@@ -79,9 +79,10 @@ export function useAction() {
       return true;
     } catch (error) {
       if (alive.current) set({ busy: false, error });
+      else toast(error.message, "bad");
       return false;
     } finally {
-      setTimeout(() => (changes -= 1), 0); // when a page that was left is gone
+      if (!watched) setTimeout(() => (changes -= 1), 0); // when a page that was left is gone
       refresh();
     }
   }

@@ -32,17 +32,22 @@ export function Dialog({ title, close, children, wide = false }) {
 }
 
 // A form in a dialogue. `submit` does it and may throw; then what went wrong stands above the buttons.
-export function FormDialog({ title, close, action, submit, done = null, danger = false, disabled = false, wide = false, children }) {
-  const work = useAction();
+// What takes a while says meanwhile how far it is (`progress`): then the page behind goes on being asked for.
+export function FormDialog({ title, close, action, submit, done = null, danger = false, disabled = false, wide = false, progress = null, children }) {
+  const work = useAction(progress !== null);
   async function submitted(event) {
     event.preventDefault();
     if (await work.run(submit, done)) close();
   }
   return html`<${Dialog} title=${title} close=${close} wide=${wide}>
     <form onSubmit=${submitted}>
-      <div class="dialog-body">${children}<${Problem} error=${work.error} /></div>
+      <div class="dialog-body">
+        ${children}
+        ${work.busy && progress ? html`<p class="progress" role="status"><span class="spinner"></span>${progress}</p>` : null}
+        <${Problem} error=${work.error} />
+      </div>
       <footer>
-        <button type="button" onClick=${close}>Cancel</button>
+        <button type="button" onClick=${close}>${work.busy && progress ? "Close" : "Cancel"}</button>
         <button type="submit" class=${danger ? "danger" : "primary"} disabled=${work.busy || disabled}>${action}</button>
       </footer>
     </form>
