@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from tests.dashboard.harness import Board, Served
+from tests.dashboard.harness import Board, HasUrl, Served
 
 Opener = Callable[..., Board]
 
@@ -31,7 +31,7 @@ def open_board(browser: Browser) -> Iterator[Opener]:
     """Opens the dashboard of a server in a fresh window."""
     opened: list[tuple[BrowserContext, Board]] = []
 
-    def open_one(server: Served, *, width: int = 1280, scheme: str = "light") -> Board:
+    def open_one(server: HasUrl, *, width: int = 1280, scheme: str = "light") -> Board:
         context = browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type]

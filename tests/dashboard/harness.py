@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
@@ -34,6 +34,13 @@ def elsewhere(work: Callable[[], Any]) -> Any:
     if failed:
         raise failed[0]
     return found[0]
+
+
+class HasUrl(Protocol):
+    """A server with a dashboard."""
+
+    @property
+    def url(self) -> str: ...
 
 
 class Served:

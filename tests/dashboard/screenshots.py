@@ -1,6 +1,6 @@
 """Pictures of every page, of a small shop at work: `python -m tests.dashboard.screenshots` writes docs/images/*.png.
 
-With the argument `pipelines` it takes that picture only.
+With the argument `pipelines` or `processes` it takes that picture only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from penstock.client import Client
 from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
 from penstock.server.access.tokens import TokenFile
 from tests.dashboard.harness import Board, Served
+from tests.server.http.harness import HttpChild
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 LIVE_S = 75.0
@@ -277,6 +278,29 @@ def shoot_pipelines(browser: Browser, served: Served) -> None:
         shoot(page, "pipelines")
 
 
+def shoot_processes(browser: Browser, path: Path) -> None:
+    """A server of four processes at work, after some shards moved and one process was drained."""
+    with contextlib.ExitStack() as stack:
+        served = stack.enter_context(HttpChild(path, "--shards", "16", "--processes", "4"))
+        client = stack.enter_context(Client(served.address))
+        for shard in (3, 9, 14):
+            client.move_shard(shard, (client.cluster().shards[shard].process + 1) % 4)
+        client.drain_process(2)
+        client.balance_shards()
+        client.drain_process(3)
+        page = browser.new_page(viewport={"width": 1280, "height": 860})
+        board = Board(page, served.url)
+        board.go("processes")
+        board.heading("Processes").wait_for()
+        processes = client.cluster().processes
+        each = [stack.enter_context(Client(f"127.0.0.1{one.address}")) for one in processes for _ in one.shards]
+        for _ in range(60):
+            for busy in each:
+                busy.status()
+            page.wait_for_timeout(50)
+        shoot(page, "processes")
+
+
 @contextlib.contextmanager
 def guarded(path: Path) -> Iterator[Served]:
     """A server that asks for tokens."""
@@ -291,13 +315,14 @@ def main() -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("there is no chromium: apt-get install chromium")
-    if sys.argv[1:] == ["pipelines"]:
-        with (
-            tempfile.TemporaryDirectory() as directory,
-            Served(Path(directory) / "shop") as served,
-            sync_playwright() as playwright,
-        ):
-            shoot_pipelines(playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"]), served)
+    if sys.argv[1:] in (["pipelines"], ["processes"]):
+        with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            if sys.argv[1] == "processes":
+                shoot_processes(browser, Path(directory) / "shop")
+                return
+            with Served(Path(directory) / "shop") as served:
+                shoot_pipelines(browser, served)
         return
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -320,6 +345,7 @@ def main() -> None:
                 expect(page.get_by_label("Token")).to_be_visible()
                 shoot(page, "login")
                 shoot_pipelines(browser, served)
+                shoot_processes(browser, Path(directory) / "several")
                 browser.close()
         finally:
             work.close()

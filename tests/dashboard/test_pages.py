@@ -13,7 +13,18 @@ from tests.dashboard.harness import Board, Served
 
 HOSTILE = '<script>alert("value")</script><img src=x onerror="alert(1)">'
 LONG_TOPIC = "long." + "x" * 195
-PAGES = ["", "topics", "groups", "messages", "delayed", "schedules", "dead-letters", "pipelines", "publish"]
+PAGES = [
+    "",
+    "topics",
+    "groups",
+    "messages",
+    "delayed",
+    "schedules",
+    "dead-letters",
+    "pipelines",
+    "processes",
+    "publish",
+]
 
 
 def overflow(board: Board) -> int:
@@ -38,6 +49,7 @@ def test_an_empty_broker_teaches_how_to_begin(open_board: Opener, fresh: Served)
         ("schedules", "A schedule publishes a message again and again"),
         ("dead-letters", "Nothing has died"),
         ("pipelines", "penstock pipeline run FILE"),
+        ("processes", "penstock serve ./data --shards 8 --processes 4"),
     ]:
         board.go(page)
         board.see(text)
@@ -247,6 +259,7 @@ def test_the_keyboard_is_enough(board: Board, server: Served) -> None:
     press("Escape")
     expect(board.page.get_by_role("dialog")).to_have_count(0)
     places = {"g": "Groups", "m": "Messages", "d": "Delayed", "s": "Schedules", "l": "Dead letters", "i": "Pipelines"}
+    places["r"] = "Processes"
     for key, heading in places.items():
         press("g")
         press(key)

@@ -2,7 +2,7 @@
 import { useEffect } from "./html.js";
 import { go } from "./router.js";
 
-const PLACES = { o: [], t: ["topics"], g: ["groups"], m: ["messages"], d: ["delayed"], s: ["schedules"], l: ["dead-letters"], i: ["pipelines"], p: ["publish"] };
+const PLACES = { o: [], t: ["topics"], g: ["groups"], m: ["messages"], d: ["delayed"], s: ["schedules"], l: ["dead-letters"], i: ["pipelines"], r: ["processes"], p: ["publish"] };
 const PATIENCE_MS = 1200;
 
 export const KEYS = [
@@ -19,6 +19,7 @@ export const KEYS = [
   ["g s", "schedules"],
   ["g l", "dead letters"],
   ["g i", "pipelines"],
+  ["g r", "processes"],
   ["g p", "publish"],
   ["?", "these keys"],
   ["Esc", "close a dialogue, leave a field"],

@@ -7,6 +7,7 @@ import { Groups } from "./pages/groups.js";
 import { Message } from "./pages/message.js";
 import { Overview } from "./pages/overview.js";
 import { Pipelines } from "./pages/pipelines.js";
+import { Processes } from "./pages/processes.js";
 import { Publish } from "./pages/publish.js";
 import { Schedules } from "./pages/schedules.js";
 import { TABS, Topic } from "./pages/topic.js";
@@ -21,6 +22,7 @@ export const NAVIGATION = [
   ["schedules", "Schedules"],
   ["dead-letters", "Dead letters"],
   ["pipelines", "Pipelines"],
+  ["processes", "Processes"],
   ["publish", "Publish"],
 ];
 
@@ -29,6 +31,7 @@ const SIMPLE = {
   groups: Groups,
   schedules: Schedules,
   pipelines: Pipelines,
+  processes: Processes,
   publish: Publish,
   "dead-letters": DeadTopics,
 };
