@@ -80,6 +80,36 @@ def test_S5_stages_are_published_once_over_processes(tmp_path: Path) -> None:
     run(work())
 
 
+def test_S5_a_shard_that_is_on_its_way_is_waited_for_by_whoever_publishes_stages_or_lists(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with several(tmp_path / "data") as servers:
+            topics = sorted(servers.topic_in(shard) for shard in range(SHARDS))
+            moving = servers.map.shard_of(topics[0])
+            origin = servers.map.shards[moving].process
+            for sequence, client in enumerate(await _clients(servers)):
+                async with client:
+                    for topic in topics:
+                        await client.publish(topic, "already there")
+                        await client.stage_many(f"s{sequence}", topic, ["a", "b"])
+                    await client.seal_stage(f"s{sequence}")
+                    await servers.servers[origin].release_shard(moving, 0)  # and no map says so
+                    published = asyncio.create_task(
+                        client.publish_staged([f"s{sequence}"], producer="query", sequence=sequence)
+                    )
+                    listed = asyncio.create_task(client.topics())
+                    await asyncio.wait([published, listed], timeout=0.5)
+                    assert not published.done() and not listed.done()
+                    origin = 1 - origin
+                    await servers.take(moving, origin)
+                    servers.tell()
+                    assert await published == 2 * SHARDS
+                    assert [topic.name for topic in await listed] == topics
+                    for topic in topics:
+                        assert len([message async for message in client.read(topic, 0)]) == 3 * (sequence + 1)
+
+    run(work())
+
+
 def test_a_process_without_shards_answers_for_all(tmp_path: Path) -> None:
     async def work() -> None:
         async with several(tmp_path / "data") as servers:

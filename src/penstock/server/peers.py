@@ -1,7 +1,9 @@
 """What concerns all topics, asked of all processes: each answers for its shards, and the answers become one.
 
-An answer is put together in one place for each operation. Where a process does not answer, for it is being replaced,
-it is asked again for a moment; then the whole fails, for a part of a list looks like all of it.
+An answer is put together in one place for each operation. Every process is asked for just the shards that the map says
+it has, and refuses if it has others: a shard that is on its way would be left out by both, and nobody would notice that
+a part of a list is missing, or that a part of a write was not done. Where a process refuses, or does not answer, for it
+is being replaced, all are asked again for a moment; then the whole fails.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from penstock.api.operation import ALL
 from penstock.api.operations import OPERATIONS
 from penstock.client.link import Link
 from penstock.cluster.gathering import merge_statuses
-from penstock.model.errors import BrokerClosed, PenstockError, ScheduleNotFound, StageNotFound
+from penstock.cluster.shards import Shards
+from penstock.model.errors import BrokerClosed, ConnectionLost, NotOwner, PenstockError, ScheduleNotFound, StageNotFound
 from penstock.model.info import BrokerStatus, GroupInfo, TopicInfo
 from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import Schedule
@@ -30,6 +33,10 @@ _PATIENCE_S = 3600.0
 _AGAIN_S, _AGAIN_FOR_S = 0.05, 3.0  # while a process is replaced, or its shards are on their way
 
 Answers = Sequence[Any]
+Here = Callable[[Sequence[int]], Awaitable[Any]]
+"""How this process answers for shards, by their numbers."""
+SHARDS = "shards"
+"""The argument by which one process tells another which shards it asks for."""
 _LOCAL = frozenset({"create_token", "tokens", "revoke_token", "report_pipeline"})
 _LOCAL_ABOUT = frozenset({"cluster", "move_shard", "drain_process", "balance_shards"})
 
@@ -86,6 +93,24 @@ _ON_ONE = frozenset({"pause_schedule", "resume_schedule", "remove_schedule"})
 """Operations that one process can do, and others have nothing for."""
 
 
+def do_with(shards: Shards, numbers: Sequence[int], work: Callable[[], Any]) -> Any:
+    """The result of work on all shards of this process, if they are these from its beginning to its end."""
+    held = dict(shards.items())
+    if list(held) != list(numbers):
+        raise _on_its_way()
+    try:
+        result = work()
+    except NotOwner as error:
+        raise _on_its_way() from error
+    if dict(shards.items()) != held:
+        raise _on_its_way()
+    return result
+
+
+def _on_its_way() -> BrokerClosed:
+    return BrokerClosed("a shard is on its way to another process: try again")
+
+
 class Peers:
     """Asks the other processes of a server."""
 
@@ -99,25 +124,32 @@ class Peers:
             return False
         return OPERATIONS[operation].route == ALL or (operation == "groups" and arguments.get("topic") is None)
 
-    async def gather(self, operation: str, arguments: Mapping[str, Any], here: Callable[[], Awaitable[Any]]) -> Any:
+    async def gather(self, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
         """The answer of all processes; `here` is how this one answers."""
-        until_s = asyncio.get_running_loop().time() + _AGAIN_FOR_S
+        loop, until_s = asyncio.get_running_loop(), None
         while True:
             try:
                 return await self._gather(operation, arguments, here)
-            except BrokerClosed:  # nothing was done by whoever said so, and the rest can be done twice
-                if asyncio.get_running_loop().time() > until_s:
+            except BrokerClosed:  # all of these can be done twice
+                until_s = until_s or loop.time() + _AGAIN_FOR_S  # it may have taken long to find out
+                if loop.time() > until_s:
                     raise
             await asyncio.sleep(_AGAIN_S)
 
-    async def _gather(self, operation: str, arguments: Mapping[str, Any], here: Callable[[], Awaitable[Any]]) -> Any:
-        membership = self._membership
-        owners = {place.process for place in membership.map.shards}
-        if -1 in owners:
+    async def _gather(self, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
+        own_number = self._membership.number
+        held: dict[int, list[int]] = {}
+        for shard, place in enumerate(self._membership.map.shards):
+            held.setdefault(place.process, []).append(shard)
+        if -1 in held:
             raise BrokerClosed("a shard is in no process now: try again")
         own = {**arguments, "staged": 0} if operation == "seal_stage" else arguments  # the sum is checked below
-        asked: list[Awaitable[Any]] = [here()] if membership.number in owners else []
-        asked += [self._ask(process, operation, own) for process in sorted(owners - {membership.number})]
+        asked: list[Awaitable[Any]] = [here(held[own_number])] if own_number in held else []
+        asked += [
+            self._ask(process, operation, {**own, SHARDS: numbers})
+            for process, numbers in sorted(held.items())
+            if process != own_number
+        ]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         if operation in _ON_ONE and len(failed) < len(answers):
@@ -133,7 +165,10 @@ class Peers:
         """What another process answers for its shards."""
         result = _TOGETHER[operation][0]
         body = encode(Call(operation, dict(arguments)))
-        reply = await (await self._link(process)).ask(Command.CALL, body, timeout_s=_PATIENCE_S)
+        try:
+            reply = await (await self._link(process)).ask(Command.CALL, body, timeout_s=_PATIENCE_S)
+        except ConnectionLost as error:
+            raise BrokerClosed(f"process {process} ended before it answered: try again") from error
         return msgspec.msgpack.decode(reply, type=result)
 
     async def remove_elsewhere(self, schedule: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from penstock.server.membership import Membership
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import own_names, prepare, seen_by
-from penstock.server.peers import Peers
+from penstock.server.peers import SHARDS, Here, Peers, do_with
 from penstock.server.pipelines import Pipelines
 from penstock.server.process_operations import Processes
 from penstock.server.settings.options import ServerConfig
@@ -87,14 +87,20 @@ class Services:
         """The result of an operation by its name, if it is allowed."""
         own = {**arguments, "staged": 0} if operation == "seal_stage" and self.peers is not None else arguments
         work = self.prepare(principal, operation, own)
-        here = partial(self.workers.run, work, slow=OPERATIONS[operation].is_slow)
+        run = partial(self.workers.run, slow=OPERATIONS[operation].is_slow)
         if self.peers is None or principal is PEER:
-            return await here()
+            return await run(work)
         if operation == "schedule":
-            made = await here()
+            made = await run(work)
             await self.peers.remove_elsewhere(str(arguments["name"]))
             return made
-        return await self._gathered(principal, operation, arguments, here)
+        about = OPERATIONS[operation].about
+        is_own_matter = about is About.PIPELINES and not principal.sees_all
+        if is_own_matter or not self.peers.gathers(operation, arguments):
+            return await run(work)
+        return await self._gathered(
+            principal, operation, arguments, lambda shards: run(partial(do_with, self.shards, shards, work))
+        )
 
     def gathers(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> bool:
         """Whether an operation takes other processes too."""
@@ -102,15 +108,10 @@ class Services:
             return False
         return operation == "schedule" or self.peers.gathers(operation, arguments)
 
-    async def _gathered(
-        self, principal: Principal, operation: str, arguments: Mapping[str, Any], here: Callable[[], Awaitable[Any]]
-    ) -> Any:
+    async def _gathered(self, principal: Principal, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
         """The answer of all processes, as far as somebody may see it."""
         assert self.peers is not None
         about = OPERATIONS[operation].about
-        is_own_matter = about is About.PIPELINES and not principal.sees_all
-        if is_own_matter or not self.peers.gathers(operation, arguments):
-            return await here()
         if about is About.SCHEDULE and not principal.sees_all:
             for schedule in await self.call(ANYBODY, "schedules"):
                 if schedule.name == arguments.get("name"):
@@ -121,7 +122,13 @@ class Services:
 
     def prepare(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """What does an operation by its name in a thread; raises here if it is not allowed."""
+        shards: Sequence[int] | None = None
+        if principal is PEER and SHARDS in arguments:
+            arguments = dict(arguments)
+            shards = arguments.pop(SHARDS)
         work = prepare(self.broker, self.pipelines, self.processes, principal, operation, arguments)
+        if shards is not None:
+            return partial(do_with, self.shards, shards, work)
         return partial(self._with_new_tokens, work) if OPERATIONS[operation].about is About.TOKENS else work
 
     def _with_new_tokens(self, work: Callable[[], Any]) -> Any:
