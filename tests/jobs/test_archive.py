@@ -24,6 +24,7 @@ from penstock.testing import VirtualClock
 from tests.cli.harness import PENSTOCK, check_snapshots, on_directory, publish_on_three_days
 from tests.jobs.test_lake import contents, query
 from tests.server.harness import until
+from tests.sharding import home_of
 from tests.spark.harness import ALL, FULL, Planned, Served, of_all_kinds, rows_of, stored
 
 
@@ -118,7 +119,7 @@ def test_runs_one_after_the_other_make_the_lake_of_one_run_byte_by_byte(spark: S
         broker.settle()
     cold = tmp_path / "cold/t"
     cold.parent.mkdir()
-    (data / "topics/t").rename(cold)
+    (home_of(data, "t") / "topics/t").rename(cold)
     archive(spark, Place(path=str(cold.parent)), ["t"], str(tmp_path / "of an archive"))
     assert contents(tmp_path / "of an archive") == contents(tmp_path / "once"), "an archive of a broker is a place too"
 

@@ -14,15 +14,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import penstock
+from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import ConnectionLost, InvalidArgument, TopicNotFound
 from penstock.model.events import Event, EventKind
 from penstock.segments.schema import events_to_arrow
 from penstock.segments.writer import write_segment
 from penstock.spark.jobs import Outcome, Place, archive, audit, compact
 from penstock.spark.jobs.auditing import frames
-from penstock.views.snapshot import Snapshot
 from tests.cli.harness import PENSTOCK
 from tests.jobs.lives import Lives, full_life
+from tests.sharding import home_of
 from tests.spark.conftest import QUICK
 from tests.spark.harness import ALL, Served
 
@@ -55,7 +56,7 @@ def _row(outcome: Outcome, topic: str, partition: int = 0) -> dict[str, Any]:
 
 
 def _segments(path: Path, topic: str = "orders", table: str = "messages", partition: int = 0) -> list[Path]:
-    return sorted((path / "topics" / topic / table / str(partition)).glob("*.parquet"))
+    return sorted((home_of(path, topic) / "topics" / topic / table / str(partition)).glob("*.parquet"))
 
 
 def _hash_of(spark: SparkSession, path: Path, topic: str, partition: int) -> tuple[int, str]:
@@ -135,8 +136,8 @@ def test_Q1_a_replay_that_ends_before_the_log_is_whole_at_a_server_and_in_its_di
     outcome = audit(spark, Place(servers=server.address))
     assert outcome.whole and outcome.summary["groups"] == 1, outcome.notes
     copy = shutil.copytree(tmp_path / "data", tmp_path / "copy")
-    with Snapshot(copy) as snapshot:
-        assert snapshot.groups()[0].published == 10
+    with Snapshots(copy) as snapshots:
+        assert snapshots.groups()[0].published == 10
     outcome = audit(spark, Place(path=str(copy)))
     assert outcome.whole, outcome.notes
 
@@ -270,7 +271,7 @@ def test_L7_duplicates_are_found_by_key_and_by_dedupe_id_within_its_window(spark
     assert told == sorted(key.decode() for key, count in keys.value_counts().items() if count > 1)
     with Lives(path) as lives:  # without its settings, any two are duplicates
         lives.settle()
-    archived = shutil.copytree(path / "topics", tmp_path / "archive")
+    archived = shutil.copytree(home_of(path, "t") / "topics", tmp_path / "archive")
     lone = audit(spark, Place(path=str(archived)), duplicates="dedupe-id")
     assert [text.split(": ")[1] for text in _problems(lone)] == ["dedupe-id 'same' is there again"]
 

@@ -246,10 +246,12 @@ def test_json_lines_are_published_as_they_stand(
     text.insert(30, "")
     text.insert(40, '["a", "list"]')
     text.insert(50, '  {"user": null}\r')
-    (tmp_path / "a.ndjson").write_text("\n".join(text))
-    with gzip.open(tmp_path / "b.json.gz", "wt") as packed:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a.ndjson").write_text("\n".join(text))
+    with gzip.open(files / "b.json.gz", "wt") as packed:
         packed.write("\n".join(text[:10]) + "\n")
-    outcome = load(spark, place, [tmp_path], "t", key="user", priority="lane")
+    outcome = load(spark, place, [files], "t", key="user", priority="lane")
     messages = read(server)
     assert (outcome.summary["messages"], outcome.summary["bad_rows"]) == (71, 2)
     assert [row["line"] for row in set_aside(outcome)] == [21, 41]
@@ -392,17 +394,20 @@ def test_files_that_changed_are_told_and_a_deleted_topic_is_filled_anew(
 
 
 def test_more_files_under_the_same_words_are_refused_and_bad_rows_are_no_data(
-    spark: SparkSession, server: Served, place: Place, tmp_path: Path
+    spark: SparkSession, server: Served, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a.jsonl").write_text('{"n": 1}\nno JSON\n')
+    files = tmp_path / "files"
+    files.mkdir()
+    monkeypatch.chdir(files)
+    (files / "a.jsonl").write_text('{"n": 1}\nno JSON\n')
     for _ in range(2):  # the bad rows of the first run lie below the directory that is loaded
-        outcome = load(spark, place, [tmp_path], "t")
+        outcome = load(spark, place, [files], "t")
         assert (outcome.summary["files"], outcome.summary["messages"], outcome.summary["bad_rows"]) == (1, 1, 1)
-    (tmp_path / "b.jsonl").write_text('{"n": 2}\n')
+    (files / "b.jsonl").write_text('{"n": 2}\n')
     with pytest.raises(InvalidArgument, match="there are other files than when 1 messages were loaded"):
-        load(spark, place, [tmp_path], "t")
-    assert load(spark, place, [tmp_path / "b.jsonl"], "t").summary["messages"] == 1
-    assert load(spark, place, [tmp_path], "t", again=True).summary["messages"] == 2
+        load(spark, place, [files], "t")
+    assert load(spark, place, [files / "b.jsonl"], "t").summary["messages"] == 1
+    assert load(spark, place, [files], "t", again=True).summary["messages"] == 2
 
 
 def test_nothing_is_published_behind_a_part_that_could_not_be(

@@ -26,6 +26,7 @@ from penstock.spark.jobs.replay_files import Files
 from penstock.spark.jobs.replaying import replay
 from tests.cli.harness import PENSTOCK
 from tests.server.harness import free_port, until
+from tests.sharding import home_of
 from tests.spark.harness import Served, of_all_kinds
 
 Copy = tuple[int, bytes | None, bytes, dict[str, str], int]
@@ -89,7 +90,7 @@ def test_sql_chooses_and_makes_what_is_published(
     dry = replay(spark, place, "t", dry_run=True, **options)
     assert copies(client, "one") == []
     outcome = replay(spark, place, "t", **options)
-    segments = str(tmp_path / "data/topics/t/messages/*/*.parquet")
+    segments = str(home_of(tmp_path / "data", "t") / "topics/t/messages/*/*.parquet")
     rows = duckdb.execute(
         f"""SELECT 0, key, encode('n' || decode(value)), 't/' || partition || '/' || "offset", 7
         FROM read_parquet('{segments}')

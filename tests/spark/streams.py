@@ -39,7 +39,7 @@ class Served(Running):
 
     def staged(self) -> list[str]:
         """The files of stages that are there."""
-        return sorted(path.name for path in (self.path / "staging").glob("*"))
+        return sorted(path.name for path in self.path.rglob("staging/*"))
 
     def places(self, *topics: str) -> Counter[Place]:
         """Every message that can be read, once."""

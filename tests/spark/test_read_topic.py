@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from penstock.model.errors import InvalidArgument
 from penstock.spark import DataLoss, from_json, infer_schema, read_topic, topics
+from tests.sharding import home_of
 from tests.spark.harness import FULL, Served, of_all_kinds, rows_of, stored
 
 COLUMNS = FULL.fieldNames()
@@ -102,7 +103,7 @@ def test_L9_read_topic_serves_no_damaged_segment(spark: SparkSession, tmp_path: 
     with penstock.open(tmp_path, min_free_bytes=0) as broker:
         broker.publish_many("t", [json.dumps({"number": n, "square": n * n}) for n in range(3000)])
         broker.settle()
-    (file,) = tmp_path.glob("topics/t/messages/0/*.parquet")
+    (file,) = home_of(tmp_path, "t").glob("topics/t/messages/0/*.parquet")
     damaged = bytearray(file.read_bytes())
     damaged[int(len(damaged) * part)] ^= 1
     file.write_bytes(damaged)

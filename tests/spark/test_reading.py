@@ -17,6 +17,7 @@ import penstock
 from penstock.embedded import broker as embedded
 from penstock.shard.reading.layouts import topic_layout
 from penstock.storage.read_only import ReadOnlyStorage
+from tests.sharding import home_of
 from tests.spark.harness import ALL, FULL, Served, columns_of, of_all_kinds, rows_of, stored
 
 
@@ -186,12 +187,13 @@ def test_L9_a_damaged_segment_is_never_served(spark: SparkSession, tmp_path: Pat
     with penstock.open(tmp_path / "data", min_free_bytes=0) as broker:
         broker.publish_many("t", of_all_kinds(300))
         broker.settle()
-    (file,) = (tmp_path / "data").glob("topics/t/messages/0/*.parquet")
+    topics = home_of(tmp_path / "data", "t") / "topics"
+    (file,) = topics.glob("t/messages/0/*.parquet")
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 3] ^= 4
     file.write_bytes(damaged)
     if where == "archive":
-        shutil.copytree(tmp_path / "data" / "topics", tmp_path / "archive")
+        shutil.copytree(topics, tmp_path / "archive")
     told = "does not match its checksum"
     if where == "server":
         with Served(tmp_path / "data") as server, pytest.raises(Exception, match=told):

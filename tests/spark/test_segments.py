@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import penstock
+from tests.sharding import home_of
 
 
 def test_L2_spark_reads_a_settled_topic_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_L2_spark_reads_a_settled_topic_as_it_is(spark: SparkSession, tmp_path: 
             )
             for m in broker.read("orders")
         }
-    table = spark.read.parquet(f"{tmp_path}/topics/orders/messages/*/*.parquet")
+    table = spark.read.parquet(f"{home_of(tmp_path, 'orders')}/topics/orders/messages/*/*.parquet")
     rows = table.select(
         "partition",
         "offset",

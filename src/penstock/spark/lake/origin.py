@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock.cluster.directory import DIVISION
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.layout import TopicLayout
+from penstock.shard.checkpoint_files import COPIES
 from penstock.spark.lake.layout import TABLES
 from penstock.spark.lake.log import LOG, LakeState, lake_topics, read_state
 from penstock.spark.origins import ArchiveOrigin, settled_log
@@ -59,11 +61,16 @@ def lake_root(lake: str) -> Path:
         raise InvalidArgument(f"{root} is a file: a lake is a directory")
     if is_lake(root):  # a topic may be called as a file of a data directory is
         return root
-    if any((root / name).exists() for name in ("checkpoint-a", "checkpoint-b", "journal")):
+    if _is_data_directory(root):
         raise InvalidArgument(f"{root} is a data directory of a broker: give another one for the lake")
     if any(root.glob("*/messages")):
         raise InvalidArgument(f"{root} is an archive of a broker, which still reads it: give another one for the lake")
     return root
+
+
+def _is_data_directory(root: Path) -> bool:
+    """Whether a directory that is no lake is one of a broker, divided or not."""
+    return any((root / name).exists() for name in (*COPIES, "journal", DIVISION))
 
 
 def known_lake(lake: str) -> Path:
@@ -71,7 +78,7 @@ def known_lake(lake: str) -> Path:
     root = Path(lake).absolute()
     if root.is_dir() and is_lake(root) and lake_topics(root):
         return root
-    if any(root.glob("*/messages")) or any((root / name).exists() for name in ("checkpoint-a", "checkpoint-b")):
+    if any(root.glob("*/messages")) or _is_data_directory(root):
         raise InvalidArgument(
             f"{root} is no lake: a broker reads these segments by its own list of them, so that they must stay as they "
             "are; archive the topics into a lake first (`penstock job archive`)"
