@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import penstock
-from penstock.model.errors import DiskFull, GroupInUse, InvalidArgument, TopicNotFound
+from penstock.client.sync import Client
+from penstock.model.errors import ConnectionLost, DiskFull, GroupInUse, InvalidArgument, TopicNotFound
 from penstock.spark.errors import DataLoss
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.streaming import StreamReader, limited
@@ -340,6 +342,26 @@ def test_S6_a_group_of_consumers_is_not_taken_and_a_full_disk_does_not_stop_read
 
     monkeypatch.setattr(reader._origin, "note_position", full)
     assert [len(batch) for batch in drain(reader)] == [3]
+
+
+def test_S6_a_position_is_noted_again_if_the_connection_was_lost(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.client.create_topic("t")
+    served.fill("t", 3)
+    note, cuts = Client.checkpoint_group, 2
+
+    def cut(*arguments: Any) -> None:
+        nonlocal cuts
+        note(*arguments)
+        cuts -= 1
+        if cuts >= 0:
+            raise ConnectionLost("it is not known whether it was done")
+
+    monkeypatch.setattr(Client, "checkpoint_group", cut)
+    drain(reader_of(served.address, subscribe="t", startingOffsets="earliest"))
+    assert cuts < 0
+    assert served.lag("t", "spark-t") == 0
 
 
 def test_S3_events_are_read_as_a_stream(served: Served) -> None:

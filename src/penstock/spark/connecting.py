@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.client.sync import Client
-from penstock.model.errors import ConnectionLost, PenstockError
+from penstock.model.errors import BrokerClosed, ConnectionLost, PenstockError
 from penstock.spark.options import Secrets
 
 Result = TypeVar("Result")
@@ -33,8 +33,18 @@ def connected(servers: str, secrets: Secrets, *, patient: bool = False) -> Clien
         return client
 
 
-def patiently(call: Callable[[], Result], refusal: type[PenstockError], patience_s: float, pause_s: float) -> Result:
-    """The result of a call, which is repeated while it raises this error, until the patience is over."""
+def through_restarts(call: Callable[[], Result]) -> Result:
+    """The result of a call that may be done twice, also if the server, or a process of it, is being restarted."""
+    return patiently(call, (BrokerClosed, ConnectionLost), TASK_PATIENCE_S, _AGAIN_S)
+
+
+def patiently(
+    call: Callable[[], Result],
+    refusal: type[PenstockError] | tuple[type[PenstockError], ...],
+    patience_s: float,
+    pause_s: float,
+) -> Result:
+    """The result of a call, which is repeated while it raises such an error, until the patience is over."""
     until_s = time.monotonic() + patience_s
     while True:
         try:

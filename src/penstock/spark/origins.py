@@ -7,6 +7,7 @@ import os
 import re
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ from penstock.segments.schema import POSITION, TIMESTAMP, is_schema_of
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.shard.reading.layouts import topic_layout
+from penstock.spark.connecting import through_restarts
 from penstock.spark.options import ReadOptions
 from penstock.storage.read_only import ReadOnlyStorage
 
@@ -81,7 +83,7 @@ class ServerOrigin:
         return self._client.offset_at(topic, time, partition)
 
     def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
-        self._client.checkpoint_group(topic, group, positions)
+        through_restarts(partial(self._client.checkpoint_group, topic, group, positions))
 
 
 class DirectoryOrigin:
@@ -122,7 +124,7 @@ class ArchiveOrigin:
         found = sorted(place.parent.name for place in self.root.glob("*/messages"))
         if not found:
             raise InvalidArgument(
-                f"path: {self.root} is neither a data directory (with checkpoint-a) nor an archive "
+                f"path: {self.root} is neither a data directory (with checkpoint-a or penstock.json) nor an archive "
                 "(with <topic>/messages/<partition>/*.parquet) nor a lake (with <topic>/_log)"
             )
         return found

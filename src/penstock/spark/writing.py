@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from penstock.client.sync import Client
 from penstock.model.errors import ConnectionLost, InvalidArgument, Overloaded, PenstockError, RequestTimeout
-from penstock.spark.connecting import connected, patiently
+from penstock.spark.connecting import connected, patiently, through_restarts
 from penstock.spark.options import WriteOptions
 from penstock.spark.packing import request_of, requests
 from penstock.spark.rows import by_topic, check_columns, columns_of, messages_of
@@ -116,11 +116,16 @@ def _hand_in(client: Client, stage: str, topic: str, rows: pa.RecordBatch) -> in
 
 
 def publish(options: WriteOptions, producer: str, sequence: int, done: Sequence[WriterCommitMessage | None]) -> None:
-    """In the driver: publish what the tasks staged."""
+    """In the driver: publish what the tasks staged.
+
+    Each shard publishes its part by itself. While a process of the server is replaced, others may have published
+    theirs: it is tried again for a while, for what Spark does with an error is to drop the rest.
+    """
     stages = _stages(done)
     client = connected(options.servers, options.secrets, patient=True)
     once = partial(client.publish_staged, stages, producer=producer, sequence=sequence)
-    patiently(once, Overloaded, _PATIENCE_S, _AGAIN_S)  # a large one waits until the broker has settled some of it
+    by_all = partial(through_restarts, once)
+    patiently(by_all, Overloaded, _PATIENCE_S, _AGAIN_S)  # a large one waits until the broker has settled some of it
 
 
 def drop(options: WriteOptions, done: Sequence[WriterCommitMessage | None]) -> None:
