@@ -16,6 +16,7 @@ the next owner has it once the last lease there is gone. What need not move is n
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.model.errors import InvalidArgument
@@ -63,7 +64,8 @@ class _Member:
 class Assignment:
     """The members of a group and their partitions; times are monotonic seconds."""
 
-    def __init__(self, partitions: int, epoch: int = 0) -> None:
+    def __init__(self, partitions: int, epoch: int = 0, own: Sequence[int] | None = None, before: int = 0) -> None:
+        """Of all partitions, or of a slice's `own`; the slices before have so many of the others."""
         if partitions < 1:
             raise InvalidArgument(f"{partitions} partitions cannot be assigned: give 1 or more")
         self.epoch = epoch  # grows by one with every change of membership
@@ -72,7 +74,9 @@ class Assignment:
         self._partitions = partitions
         self._members: dict[str, _Member] = {}  # in the order in which they joined
         self._owners: list[tuple[_Member, int] | None] = [None] * partitions
-        self._free = list(range(partitions))  # nobody's; empty whenever there is a member
+        self._own = range(partitions) if own is None else own
+        self._before = before
+        self._free = list(self._own)  # nobody's; empty whenever there is a member
         self._waiting: deque[_Member] = deque()  # one entry for each partition being revoked: who gets the next one
 
     def join(self, member: str, now_s: float, session_timeout_s: float) -> None:
@@ -179,9 +183,15 @@ class Assignment:
         self._waiting.clear()
         if not self._members:
             return
-        base, larger_shares = divmod(self._partitions, len(self._members))
-        # The larger shares go to those that would have to give one up otherwise, then to whoever came first.
-        by_claim = sorted(self._members.values(), key=lambda member: member.size <= base)
+        base, larger_shares = divmod(len(self._own), len(self._members))
+        if len(self._own) == self._partitions:
+            # The larger shares go to those that would have to give one up otherwise, then to whoever came first.
+            by_claim = sorted(self._members.values(), key=lambda member: member.size <= base)
+        else:
+            # All slices have the same members: by name, each slice goes on where the one before it has ended.
+            by_name = sorted(self._members.values(), key=lambda member: member.name)
+            first = self._before % len(by_name)
+            by_claim = by_name[first:] + by_name[:first]
         wanted: list[tuple[int, _Member]] = []
         for place, member in enumerate(by_claim):
             share = base + 1 if place < larger_shares else base

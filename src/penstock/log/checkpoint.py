@@ -28,6 +28,7 @@ from penstock.log.topics import Topic
 from penstock.model.config import BrokerConfig, restore_topic_config
 from penstock.model.message import IdRun
 from penstock.model.names import stored_topic_name
+from penstock.model.placement import ALONE, Place
 from penstock.model.stored import SegmentInfo, is_inside
 
 MAGIC = b"PENCHECK"
@@ -187,9 +188,9 @@ def _log_states(topic: Topic) -> tuple[list[LogState], list[LogState | None]]:
     )
 
 
-def restore(checkpoint: Checkpoint, config: BrokerConfig) -> State:
+def restore(checkpoint: Checkpoint, config: BrokerConfig, place: Place = ALONE) -> State:
     """The state of a checkpoint; topics with the default configuration share one object of it."""
-    state = State(config)
+    state = State(config, place)
     state.since = (checkpoint.sequence, checkpoint.position)
     state.first_new_id = state.catalog.next_id = checkpoint.next_topic_id
     state.catalog.floors = dict(checkpoint.floors)

@@ -11,6 +11,7 @@ from penstock.log.schedules import ScheduleTable
 from penstock.log.topics import Catalog
 from penstock.log.usage import Usage
 from penstock.model.config import BrokerConfig
+from penstock.model.placement import ALONE, Place
 
 
 class State:
@@ -28,9 +29,9 @@ class State:
         "usage",
     )
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, place: Place = ALONE) -> None:
         self.config = config  # limits, and the options that topics have by default
-        self.catalog = Catalog()
+        self.catalog = Catalog(place)
         self.usage = Usage()
         self.staged: dict[str, StagedRecord] = {}  # by producer, the one silent for longest first
         self.schedules: ScheduleTable | None = None  # None: not read yet, they may be in segments

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from zlib import crc32
 
 from penstock.delivery.partition import PartitionState
 from penstock.log.dedupe import DedupeWindow
@@ -13,12 +12,11 @@ from penstock.log.pieces import Pieces
 from penstock.log.producers import ProducerHistories
 from penstock.model.bounds import shown
 from penstock.model.config import TopicConfig
-from penstock.model.errors import TopicNotFound
+from penstock.model.errors import TopicNotFound, TopicSpread
 from penstock.model.events import Event, EventKind
 from penstock.model.names import check_topic_name
+from penstock.model.placement import Place, partition_of_key, share
 from penstock.model.schedules import SCHEDULES
-
-_HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 
 
 class Partition:
@@ -69,6 +67,7 @@ class Topic:
         "partitions",
         "producers",
         "reserved",
+        "slice",
     )
 
     def __init__(self, topic_id: int, name: str, config: TopicConfig, first_offset: int = 0) -> None:
@@ -83,7 +82,12 @@ class Topic:
         self.deleting = False  # its deletion is on the way to the disk
         self.changes: tuple[TopicConfig, ...] = ()  # options that are on the way to the disk, oldest first
         self.noted: Pieces | None = None  # as the last checkpoint has it, until it changes
-        self._turn = 0
+        self.slice = self._turn = 0  # which part of it is here, if it is spread
+
+    @property
+    def own_partitions(self) -> range:
+        """The partitions that are here: all but where the topic is spread; others stay empty."""
+        return range(self.slice, len(self.partitions), self.config.spread)
 
     def widen(self, partitions: int) -> None:
         """Give it more partitions, empty ones."""
@@ -107,16 +111,44 @@ class Topic:
         return self.partitions[number]
 
     def partition_of_key(self, key: bytes) -> int:
-        """The partition that owns the key: ranges of a hash, so that a partition can be split later."""
-        mixed: int = crc32(key) * _HASH_MIX & 0xFFFFFFFF
-        return mixed * len(self.partitions) >> 32
+        """The partition that owns the key."""
+        return partition_of_key(key, len(self.partitions))
+
+    def own_partition_of_key(self, key: bytes) -> int:
+        """The partition that owns the key among those that are here."""
+        return self.own_partitions[partition_of_key(key, len(self.own_partitions))]
 
     def next_partition(self) -> int:
-        """A partition for messages without a key: each in turn."""
+        """A partition for messages without a key: each that is here in turn."""
         if len(self.partitions) == 1:
             return 0
-        self._turn = (self._turn + 1) % len(self.partitions)
+        self._turn += self.config.spread
+        if self._turn >= len(self.partitions):
+            self._turn = self.slice
         return self._turn
+
+    @property
+    def partitions_before(self) -> int:
+        """How many partitions the slices before this one have."""
+        return sum(len(range(number, len(self.partitions), self.config.spread)) for number in range(self.slice))
+
+    def share(self, limit: int) -> int:
+        """What a limit of the whole topic is for the part of it that is here, which has room for one at least."""
+        return share(limit, self.slice, self.config.spread)
+
+    def check_own(self, partition: int) -> None:
+        """Raise if a partition is in another shard."""
+        if self.config.spread > 1 and (partition - self.slice) % self.config.spread:
+            raise TopicSpread(
+                f"partition {partition} of {self.name} is in another shard: the topic is spread over "
+                f"{self.config.spread} of them, and nothing was done here",
+                self.config.spread,
+                len(self.partitions),
+            )
+
+    def lie_in(self, place: Place) -> None:
+        """Be the slice that is in a shard, if it is spread."""
+        self.slice = self._turn = place.slice_of(self.name, self.config.spread) if self.config.spread > 1 else 0
 
     def offset_floor(self) -> int:
         """Where the offsets of a topic of the same name must begin if this one is deleted."""
@@ -135,7 +167,8 @@ class Topic:
 class Catalog:
     """All topics, by name and by number, and what must be remembered of deleted ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         self.floors: dict[str, int] = {}  # of deleted topics: offsets are never used twice
@@ -150,6 +183,7 @@ class Catalog:
 
     def add(self, topic: Topic) -> None:
         """Take a topic in."""
+        topic.lie_in(self.place)
         self.by_name[topic.name] = topic
         self.by_id[topic.id] = topic
         self.next_id = max(self.next_id, topic.id + 1)

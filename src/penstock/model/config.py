@@ -20,6 +20,7 @@ from penstock.model.options import (
     whole,
     yes_or_no,
 )
+from penstock.model.placement import SHARDS_MAX
 from penstock.model.units import format_size
 
 MIB = 1 << 20
@@ -65,6 +66,8 @@ class TopicConfig:
     """With `key`, at most one message of a key is leased at a time, and its followers wait for it."""
     dead_letter_lapsed: bool = option(default=False, parse=yes_or_no)
     """Whether a message whose time to live ended goes to the dead letters."""
+    spread: int = option(1, whole(1, SHARDS_MAX), "messages would be in other shards than those of their keys")
+    """Over how many shards the partitions are dealt; fixed when it is created."""
 
     @classmethod
     def parse(cls, options: Mapping[str, object], base: TopicConfig | None = None) -> TopicConfig:
@@ -84,10 +87,11 @@ def restore_topic_config(options: Mapping[str, Any], shared: TopicConfig) -> Top
 
 
 def _topic_defaults(value: object) -> TopicConfig:
-    if isinstance(value, TopicConfig):
-        return TopicConfig.parse(asdict(value))
-    if isinstance(value, Mapping):
-        return TopicConfig.parse(value)
+    if isinstance(value, TopicConfig | Mapping):
+        config = TopicConfig.parse(asdict(value) if isinstance(value, TopicConfig) else value)
+        if config.spread == 1:
+            return config
+        raise InvalidArgument("spread: a topic that the first publish makes is in one shard; make others by hand")
     raise InvalidArgument(f"{shown(value)} is not a mapping of topic options")
 
 

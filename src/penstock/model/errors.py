@@ -108,6 +108,20 @@ class NotOwner(BrokerClosed):
         return str(self.args[0])
 
 
+class TopicSpread(PenstockError):
+    """The topic is spread over shards of several processes, and this is for another one: nothing was done here.
+
+    `slices` and `partitions` tell how it is spread; clients that follow shards ask the owner of the right slice.
+    """
+
+    def __init__(self, message: str, slices: int = 1, partitions: int = 1) -> None:
+        super().__init__(message, slices, partitions)
+        self.slices, self.partitions = slices, partitions
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class CorruptData(PenstockError):
     """Stored bytes do not match their checksum: nothing of them is served, nothing is thrown away."""
 

@@ -32,7 +32,7 @@ def check_message(message: Message, limits: BrokerConfig, now_us: int) -> Single
     """One message with everything checked; the error names the field and what is allowed."""
     value = message.value
     if type(value) is not bytes:
-        value = _to_bytes("value", value)
+        value = to_bytes("value", value)
     if len(value) > limits.max_value_bytes:
         raise LimitExceeded(_too_large("the value", len(value), "max_value_bytes", limits.max_value_bytes))
     key, headers = message.key, message.headers
@@ -196,7 +196,7 @@ def _columns(rows: list[Message], limits: BrokerConfig, now_us: int) -> Intake:
     delays, deliver_at = [row.delay for row in rows], [row.deliver_at for row in rows]
     partitions, dedupe_ids = [row.partition for row in rows], [row.dedupe_id for row in rows]
     try:
-        batch = Batch([_to_bytes("value", row.value) for row in rows])
+        batch = Batch([to_bytes("value", row.value) for row in rows])
         size_bytes = sum(map(len, batch.values))
         if keys.count(None) != count:
             batch.keys = [None if key is None else _check_key(key, limits) for key in keys]
@@ -244,7 +244,8 @@ def _set_priorities(batch: Batch, priorities: Sequence[Priority]) -> None:
         batch.priorities = bytes([lanes[priority] for priority in priorities])
 
 
-def _to_bytes(field: str, data: object) -> bytes:
+def to_bytes(field: str, data: object) -> bytes:
+    """A value or a key as bytes."""
     if type(data) is bytes:
         return data
     if isinstance(data, str):
@@ -258,7 +259,7 @@ def _to_bytes(field: str, data: object) -> bytes:
 
 
 def _check_key(key: object, limits: BrokerConfig) -> bytes:
-    data = _to_bytes("key", key)
+    data = to_bytes("key", key)
     if len(data) > limits.max_key_bytes:
         raise LimitExceeded(_too_large("the key", len(data), "max_key_bytes", limits.max_key_bytes))
     return data

@@ -1,31 +1,118 @@
 """Which shard a topic lives in: by its name alone, so that brokers and clients agree without asking.
 
-Each shard has a weight for each name, and the highest wins (rendezvous hashing). The weights are part of the format of
-a data directory: they never change.
+Each shard has a weight for each name, and the highest wins (rendezvous hashing). A topic that is spread has *slices*:
+the shard with the highest weight has the first one, which makes it the topic's home, that with the next the second, and
+so on; partitions are dealt to the slices in turn. All of this is part of the format of a data directory: it never
+changes.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+from typing import NamedTuple
+from zlib import crc32
 
 from penstock.model.names import DEAD_LETTERS
 
 SHARDS_MAX = 1024
+_SLICE = "#"  # in no name of a topic
+_DIGITS_MAX = 4
 _KNOWN_NAMES = 1 << 16  # more than a process works with at a time
 _MASK = (1 << 64) - 1
+_HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 
 
 @functools.lru_cache(_KNOWN_NAMES)
 def shard_of(topic: str, shards: int) -> int:
-    """The shard of a topic, which is that of its dead letters too."""
+    """The shard of a topic, which is that of its dead letters too, or of a slice of it."""
     if shards == 1:
         return 0
-    name = topic
-    while name.endswith(DEAD_LETTERS):
-        name = name.removesuffix(DEAD_LETTERS)
-    seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+    name, number = parse_slice(topic)
+    if number is not None:
+        return shards_of(name, shards, shards)[number % shards]
+    seed = _seed_of(topic)
     return max(range(shards), key=lambda shard: weight(seed, shard))
+
+
+@functools.lru_cache(_KNOWN_NAMES)
+def shards_of(topic: str, slices: int, shards: int) -> tuple[int, ...]:
+    """The shards of the slices of a topic, the first of which is that of `shard_of`."""
+    seed = _seed_of(topic)
+    return tuple(sorted(range(shards), key=lambda shard: -weight(seed, shard))[:slices])
+
+
+def _seed_of(topic: str) -> int:
+    return int.from_bytes(hashlib.blake2b(living(topic).encode(), digest_size=8).digest())
+
+
+def living(topic: str) -> str:
+    """The topic whose dead letters these are, or theirs; that itself is taken as it is."""
+    while topic.endswith(DEAD_LETTERS):
+        topic = topic.removesuffix(DEAD_LETTERS)
+    return topic
+
+
+def slice_name(topic: str, number: int) -> str:
+    """One slice of a topic, as clients and processes ask for it: `orders#2`."""
+    return f"{topic}{_SLICE}{number}"
+
+
+def is_slice(name: object) -> bool:
+    """Whether a name asks for a slice, and for no whole topic."""
+    return isinstance(name, str) and _SLICE in name
+
+
+def parse_slice(name: str) -> tuple[str, int | None]:
+    """The topic, and which slice of it is meant; None: all of it."""
+    topic, mark, number = name.partition(_SLICE)
+    if mark and len(number) <= _DIGITS_MAX and number.isascii() and number.isdecimal():
+        return topic, int(number)
+    return name, None
+
+
+class Place(NamedTuple):
+    """Which shard this is, of how many."""
+
+    number: int = 0
+    shards: int = 1
+
+    def slice_of(self, topic: str, slices: int) -> int:
+        """Which slice of a topic is here."""
+        return shards_of(topic, slices, self.shards).index(self.number) if self.shards > 1 else 0
+
+
+ALONE = Place()
+
+
+class Spread(NamedTuple):
+    """How a topic is spread: into how many slices, and how many partitions are dealt to them in turn."""
+
+    slices: int
+    partitions: int
+
+    def of_partition(self, partition: int) -> int:
+        """The slice of a partition."""
+        return partition % self.slices
+
+    def of_key(self, key: bytes) -> int:
+        """The slice of all messages of a key."""
+        return self.of_partition(partition_of_key(key, self.partitions))
+
+    def of_text(self, text: str) -> int:
+        """The slice that a text chooses, always the same: a dedupe id, or who publishes what."""
+        return self.of_partition(crc32(text.encode()) % self.partitions)
+
+
+def share(limit: int, number: int, slices: int) -> int:
+    """What a limit of a whole topic is for one slice, which has room for one at least."""
+    return max(1, limit // slices + (number < limit % slices))
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition that owns a key: ranges of a hash, so that a partition can be split later."""
+    mixed: int = crc32(key) * _HASH_MIX & 0xFFFFFFFF
+    return mixed * partitions >> 32
 
 
 def weight(seed: int, number: int) -> int:

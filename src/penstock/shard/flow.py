@@ -20,16 +20,18 @@ def check_flow(topic: Topic, count: int, latest_due_us: int, now_us: int) -> Non
     check_delay(topic.name, config, latest_due_us, now_us)
     if config.max_backlog is None:
         return
-    if count > config.max_backlog:
+    limit = topic.share(config.max_backlog)
+    told = f"{limit} (max_backlog" + (f", shared by {config.spread} shards)" if config.spread > 1 else ")")
+    if count > limit:
         raise LimitExceeded(
-            f"{topic.name} never takes {count} messages at once: its limit is {config.max_backlog} (max_backlog), "
+            f"{topic.name} never takes {count} messages at once: its limit is {told}, "
             "also with no backlog; publish them in smaller batches"
         )
     behind, group = slowest(topic)
-    if behind + count > config.max_backlog:
+    if behind + count > limit:
         raise Overloaded(
             f"{topic.name} has a backlog of {behind} messages{f' in the group {group!r}' if group else ''}; "
-            f"the limit is {config.max_backlog} (max_backlog): publish again when "
+            f"the limit is {told}: publish again when "
             f"{'it has' if group else 'its consumers have'} caught up"
         )
 

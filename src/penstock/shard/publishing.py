@@ -14,7 +14,7 @@ from penstock.model.batch import Batch
 from penstock.model.errors import InvalidArgument, LimitExceeded, Overloaded
 from penstock.model.intake import Intake, check_message, check_messages, check_producer, set_producer_name
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
-from penstock.model.names import check_topic_name
+from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.schedules import SCHEDULES
 from penstock.model.singles import Single, SingleRun
 from penstock.shard.core import MESSAGE_BYTES, Core
@@ -67,6 +67,7 @@ class Publishing:
                 partition = topic.next_partition() if single.key is None else topic.partition_of_key(single.key)
             else:
                 partition = int(partition)
+            topic.check_own(partition)
             log = topic.partitions[partition].messages
             offset = reserve_single(log, self._singles_record(log, now_us), single, producer, sequence, name)
             return MessageId(topic.name, partition, offset), self._journal.grow(size_bytes)
@@ -199,7 +200,10 @@ class Publishing:
 
     def _append_unlimited(self, topic: Topic, batch: Batch, now_us: int) -> tuple[MessageIds, Commit | None]:
         size_bytes = sum(map(len, batch.values)) + MESSAGE_BYTES * len(batch)
-        return self._append_routed(topic, Intake(batch, None, size_bytes), topic.next_partition(), now_us)
+        asked: list[int | None] | None = None
+        if topic.config.spread > 1 and topic.name.endswith(DEAD_LETTERS):  # they stay in the slice where they died
+            asked = [None if key is None else topic.own_partition_of_key(key) for key in batch.keys or ()] or None
+        return self._append_routed(topic, Intake(batch, asked, size_bytes), topic.next_partition(), now_us)
 
     def _append_routed(
         self, topic: Topic, intake: Intake, keyless: int, now_us: int
@@ -220,8 +224,8 @@ class Publishing:
         producer, sequence = intake.batch.producer, intake.batch.sequence
         assert producer is not None
         known = None if topic.producers is None else topic.producers.find(producer, sequence)
-        count = len(topic.partitions)
-        keyless = crc32(f"{producer}/{sequence}".encode()) % count if count > 1 else 0
+        own = topic.own_partitions
+        keyless = own[crc32(f"{producer}/{sequence}".encode()) % len(own)]
         if known is None:
             _check_flow(topic, intake.batch, now_us)
             return self._append_routed(topic, intake, keyless, now_us)

@@ -22,6 +22,7 @@ from penstock.model.clock import ShardClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.info import RecoveryReport
+from penstock.model.placement import ALONE, Place
 from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import read_checkpoint
 from penstock.storage import Storage, read_file
@@ -44,19 +45,19 @@ class Recovered:
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
 
-def recover(storage: Storage, config: BrokerConfig, clock: ShardClock) -> Recovered:
-    """The state of the broker whose directory this is; a new broker's where there is nothing."""
+def recover(storage: Storage, config: BrokerConfig, clock: ShardClock, place: Place = ALONE) -> Recovered:
+    """The state of the shard whose directory this is; a new one's where there is nothing."""
     checkpoint = read_checkpoint(storage)
     sequences = journal_sequences(storage)
     if checkpoint is None:
         if storage.list("journal") or storage.list("topics"):
             raise CorruptData("checkpoint-a", 0, "it is missing, although there is data")
-        return Recovered(new_broker_id(clock), 0, 0, State(config))
+        return Recovered(new_broker_id(clock), 0, 0, State(config, place))
     found = Recovered(
         checkpoint.broker,
         checkpoint.epoch,
         checkpoint.number,
-        restore(checkpoint, config),
+        restore(checkpoint, config, place),
         next_sequence=checkpoint.next_sequence,
         clean=checkpoint.clean,
     )

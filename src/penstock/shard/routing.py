@@ -29,6 +29,8 @@ def route(topic: Topic, intake: Intake, keyless: int) -> dict[int, Sequence[int]
         if asked is None:
             asked = keyless if key is None else topic.partition_of_key(key)
         rows.setdefault(int(asked), []).append(row)
+    for partition in rows:
+        topic.check_own(partition)
     return {**rows}
 
 

@@ -14,6 +14,7 @@ from penstock.journal.commit import Committer
 from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import StorageFailed
+from penstock.model.placement import ALONE, Place
 from penstock.shard.checkpoints import Checkpoints
 from penstock.shard.core import Core
 from penstock.shard.dispatch.dispatcher import Dispatcher
@@ -32,15 +33,17 @@ from penstock.storage.refusals import is_refusal
 class Shard:
     """All operations on the log in one storage."""
 
-    def __init__(self, storage: Storage, config: BrokerConfig, clock: Clock | None = None) -> None:
-        self.storage, self.config, self.clock = storage, config, to_shard_clock(clock)
+    def __init__(
+        self, storage: Storage, config: BrokerConfig, clock: Clock | None = None, place: Place = ALONE
+    ) -> None:
+        self.storage, self.config, self.clock, self.place = storage, config, to_shard_clock(clock), place
         self.started_s = self.clock.monotonic_s()
         self.meters = Meters(self.clock)
         self.upkeep_lock = threading.Lock()  # held by settling and by retention
         storage.lock()
         found: Recovered | None = None
         try:
-            found = recover(storage, config, self.clock)
+            found = recover(storage, config, self.clock, place)
             self._put_together(found)
         except BaseException:
             for file in found.files.values() if found is not None else ():

@@ -11,6 +11,7 @@ from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
 from penstock.model.errors import LimitExceeded, TopicExists, TopicNotFound
 from penstock.model.names import DEAD_LETTERS
+from penstock.model.placement import living
 from penstock.model.schedules import SCHEDULES, check_open_topic
 from penstock.shard.core import Core
 from penstock.shard.routing import check_partition
@@ -102,8 +103,16 @@ class Topics:
     def default_config(self, name: str) -> TopicConfig:
         """How a topic is kept that nobody configured; dead letters and schedules stay until they are dealt with."""
         if name == SCHEDULES or str(name).endswith(DEAD_LETTERS):
-            return dataclasses.replace(self._core.config.topic_defaults, partitions=1, protect_unacked=True)
+            spread = self._spread_of_living(name)
+            return dataclasses.replace(
+                self._core.config.topic_defaults, partitions=spread, spread=spread, protect_unacked=True
+            )
         return self._core.config.topic_defaults
+
+    def _spread_of_living(self, name: str) -> int:
+        """How the topic is spread whose dead letters these are: each slice has a partition for its own."""
+        known = self._core.catalog.by_name.get(living(name))
+        return 1 if known is None else known.config.spread
 
     def make(self, name: str, config: TopicConfig, now_us: int) -> Commit:
         """A new topic, with these options; nobody has looked whether it may be made."""

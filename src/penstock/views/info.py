@@ -22,8 +22,9 @@ _BYTES_MAX = 64 << 20
 
 
 def topic_info(topic: Topic) -> TopicInfo:
-    """The current numbers of a topic."""
-    return TopicInfo(topic.name, topic.config, tuple(map(_partition_info, topic.partitions)))
+    """The current numbers of a topic; of a slice, its own partitions only."""
+    partitions = (topic.partitions[number] for number in topic.own_partitions)
+    return TopicInfo(topic.name, topic.config, tuple(map(_partition_info, partitions)))
 
 
 def _partition_info(partition: Partition) -> PartitionInfo:
@@ -64,9 +65,9 @@ def status(shard: Shard) -> BrokerStatus:
     for start in range(0, len(topics), _TOPICS_AT_ONCE):
         with shard.lock:
             for topic in topics[start : start + _TOPICS_AT_ONCE]:
-                partitions += len(topic.partitions)
+                partitions += len(topic.own_partitions)
                 state = topic.partitions[0].state
-                groups += 0 if state is None else len(state.groups)
+                groups += 0 if state is None or topic.slice else len(state.groups)
                 for log in topic.logs():
                     if log.segments:
                         sizes += [segment.size_bytes for segment in log.segments if not segment.archived]
@@ -77,7 +78,7 @@ def status(shard: Shard) -> BrokerStatus:
         directory=shard.storage.path,
         sync=shard.config.sync,
         uptime_s=shard.clock.monotonic_s() - shard.started_s,
-        topics=len(topics),
+        topics=sum(topic.slice == 0 for topic in topics),
         partitions=partitions,
         groups=groups,
         journal_bytes=journal.size_bytes,

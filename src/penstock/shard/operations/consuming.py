@@ -304,7 +304,7 @@ class Consuming(Generic[Message]):
             for delivery, member in self.members:
                 active = delivery.active_groups.get(member.group)
                 assigned = None if active is None else active.assignment
-                owned = range(len(delivery.indexes)) if assigned is None else assigned.owned(member.consumer)
+                owned = delivery.topic.own_partitions if assigned is None else assigned.owned(member.consumer)
                 found[delivery.topic.name] = sorted(owned)
         return found
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.delivery.offsets import Offsets, written
+from penstock.journal import Commit
 from penstock.log.partition_log import is_kept
 from penstock.log.topics import Catalog, Partition, Topic
 from penstock.model.batch import Batch
 from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, LetterChoice, RedriveReport
-from penstock.model.message import Message, MessageId, StoredMessage
+from penstock.model.message import Message, MessageId, MessageIds, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.options import check_limit, check_rate
 from penstock.model.pace import Pace, paced
@@ -33,6 +34,8 @@ from penstock.shard.reading.log_reader import LogReader, LogSource
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
 
+Publish = Callable[[str, list[Message]], tuple[MessageIds, Commit | None]]
+"""Publish a batch, wherever its topic lives."""
 _CAUSES_MAX = 1000
 _decode_history = msgspec.json.Decoder(list[str]).decode
 
@@ -188,12 +191,12 @@ def redrive(
     rate: float | None = None,
     dry_run: bool = False,
     progress: Callable[[int], object] | None = None,
-    target: Shard | None = None,
+    publish: Publish | None = None,
 ) -> RedriveReport:
     """Send dead letters back to where they died, or to another topic; each once, also when killed in the middle.
 
-    `target` is the shard of the other topic. Where it is another one, a copy is durable there before its letter goes
-    here, and copies have dedupe ids: after a crash between the two, none is there twice if this is done again soon.
+    `publish` is given where the other topic is in other shards. A copy is durable there before its letter goes here,
+    and copies have dedupe ids: after a crash between the two, none is there twice if this is done again soon.
     """
     report = RedriveReport(dry_run=dry_run)
     rate = check_rate(rate)
@@ -208,10 +211,10 @@ def redrive(
         report.selected += len(letters)
         if not dry_run:
             with Uninterrupted():
-                if to is None or target is None or target is shard:
+                if to is None or publish is None:
                     _redrive_some(shard, letters, to, report)
                 else:
-                    _redrive_away(shard, letters, target, to, report)
+                    _redrive_away(shard, letters, publish, to, report)
         if progress is not None:
             progress(len(letters))
     return report
@@ -298,15 +301,15 @@ def _redrive_some(shard: Shard, letters: list[DeadLetter], to: str | None, repor
     report.redriven += sum(map(len, back.values()))
 
 
-def _redrive_away(shard: Shard, letters: list[DeadLetter], target: Shard, to: str, report: RedriveReport) -> None:
-    """Send letters to a topic of another shard: two commits, so that a crash between them leaves both."""
+def _redrive_away(shard: Shard, letters: list[DeadLetter], publish: Publish, to: str, report: RedriveReport) -> None:
+    """Send letters to a topic of other shards: two commits, so that a crash between them leaves both."""
     with shard.dispatcher.redriving:
         with shard.lock:
             topic, kept = _still_there(shard, letters)
         report.skipped += len(letters) - len(kept)
         if not kept:
             return
-        ids, published = target.publish_many(to, [_sent_away(letter) for letter in kept])
+        ids, published = publish(to, [_sent_away(letter) for letter in kept])
         if published is not None:
             published.wait()
         went = dict(zip((letter.id for letter in kept), ids, strict=True))

@@ -236,7 +236,10 @@ def standing_of(topic: Topic, name: str, active: ActiveGroup | None) -> Standing
     standing, positions, lags = Standing(), [], []
     for number, partition in enumerate(topic.partitions):
         progress = None if partition.state is None else partition.state.groups.get(name)
-        if progress is not None:
+        if number not in topic.own_partitions:
+            positions.append(0)
+            lags.append(0)
+        elif progress is not None:
             claims = None if active is None else active.group.claims[number]
             positions.append(progress.floor)
             lags.append(standing.add(partition.messages.committed_end, progress, claims))

@@ -13,12 +13,15 @@ from penstock.storage import Storage
 
 
 def topic_layout(topic: Topic, storage: Storage | None) -> TopicLayout:
-    """The logs of a topic as they are now; without segments if there is no storage, or no directory of it."""
+    """The logs of a topic as they are now (of a slice, its own); without segments if no storage has a directory."""
     roots = {} if storage is None else _roots(topic, storage)
-    messages = tuple(_log_layout(partition.messages, roots) for partition in topic.partitions)
+    own = [topic.partitions[number] for number in topic.own_partitions]
+    messages = tuple(_log_layout(partition.messages, roots) for partition in own)
     events = tuple(
-        LogLayout(number, 0, 0, 0, ()) if partition.events is None else _log_layout(partition.events, roots)
-        for number, partition in enumerate(topic.partitions)
+        LogLayout(partition.messages.partition, 0, 0, 0, ())
+        if partition.events is None
+        else _log_layout(partition.events, roots)
+        for partition in own
     )
     return TopicLayout(topic.name, messages, events)
 

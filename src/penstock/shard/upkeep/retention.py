@@ -52,7 +52,9 @@ def _retain_topic(shard: Shard, topic: Topic) -> int:
     lost: Counter[str] = Counter()
     try:
         for log, segment in expired:
-            gone += _let_go(shard, topic, log, segment, now_us, topic.config.archive, lost)
+            # Another shard has the partitions that are not here, and their place in the archive.
+            archive = topic.config.archive if log.partition in topic.own_partitions else None
+            gone += _let_go(shard, topic, log, segment, now_us, archive, lost)
     except TopicNotFound:
         return gone  # the topic was deleted meanwhile, with all its segments
     except OSError as error:
@@ -137,7 +139,7 @@ def expired_segments(topic: Topic, in_use: TopicsInUse, now_us: int) -> list[tup
     excess_bytes = 0
     if config.retention_bytes is not None:
         sizes = (segment.size_bytes for log in topic.logs() for segment in log.segments if not segment.archived)
-        excess_bytes = sum(sizes) - config.retention_bytes
+        excess_bytes = sum(sizes) - topic.share(config.retention_bytes)
     expired: list[tuple[Log, SegmentInfo]] = []
     for log, segment in live:
         if segment.last_us >= oldest_us and excess_bytes <= 0:
