@@ -33,8 +33,8 @@ AWAITED = ("calling", "calls", "log_reading", "administration", "staging", "mess
 """Modules of the client whose plain half is made."""
 VIEWS = ("info", "tracing")
 """Modules of views with functions that are operations."""
-GATHERING = "gathering"
-"""The module of operations on several shards; what is there is not asked of one."""
+GATHERING = ("spreading", "gathering")
+"""The modules of operations on several shards; what is there is not asked of one."""
 PLAIN_WORDS = {
     r"\basync (?=def|for|with)": "",
     r"\bawait ": "",
@@ -81,13 +81,13 @@ def _embedded_broker() -> str:
 
     def body(operation: Operation) -> str:
         finding = "_shard_with" if operation.route == "identity" else "_shard_of"
-        asked = "self._open_shards()" if homes[operation.name] == GATHERING else f"self.{finding}({operation.route})"
+        asked = "self._open_shards()" if homes[operation.name] in GATHERING else f"self.{finding}({operation.route})"
         given = [asked, *_arguments(operation, by_name=False)]
         returned = "" if operation.signature.return_annotation == "None" else "return "
         return f"{returned}{homes[operation.name]}.{operation.name}({', '.join(given)})"
 
     declared = [operation for operation in _called(BrokerOperations) if operation.summary]
-    of_shards = {home for home in homes.values() if home not in (*VIEWS, GATHERING)}
+    of_shards = {home for home in homes.values() if home not in (*VIEWS, *GATHERING)}
     methods = "".join(_method(operation, body, "def") for operation in declared)
     return f'''{_made_from("api/operations.py")}
 """The operations of `penstock.Broker` that its shards do, or that are answers about them."""
@@ -95,7 +95,7 @@ def _embedded_broker() -> str:
 from __future__ import annotations
 
 {_imports()}
-from penstock.cluster import {GATHERING}
+from penstock.cluster import {", ".join(sorted(GATHERING))}
 from penstock.cluster.shards import Shards
 from penstock.shard.operations import {", ".join(sorted(of_shards))}
 from penstock.shard.shard import Shard
@@ -123,7 +123,7 @@ class Administration:
 def _homes() -> Iterator[tuple[str, str]]:
     """The operations that a function of a shard is for, and its module; functions of all shards come last."""
     modules = [*(SOURCE / "shard/operations").glob("*.py"), *(SOURCE / f"views/{name}.py" for name in VIEWS)]
-    modules.append(SOURCE / f"cluster/{GATHERING}.py")
+    modules += [SOURCE / f"cluster/{name}.py" for name in GATHERING]
     for path in modules:
         for one in ast.parse(path.read_text()).body:
             if (

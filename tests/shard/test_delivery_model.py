@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.cluster import gathering
+from penstock.cluster import spreading
 from penstock.delivery.progress import Progress
 from penstock.embedded.consumer import Consumer, Delivery
 from penstock.journal import Commit
@@ -513,7 +513,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         chosen = self.letters_to_redrive(topic, group, fault)
 
         def run() -> None:
-            report = gathering.redrive(self.shards.opened, topic, filter=lambda letter: letter.id in chosen)
+            report = spreading.redrive(self.shards.opened, topic, filter=lambda letter: letter.id in chosen)
             assert (report.selected, report.redriven, report.copied, report.skipped) == (len(chosen),) * 2 + (0, 0)
 
         end, _ = self.attempt(fault, run)
@@ -532,7 +532,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         known = self.stored()
 
         def run() -> None:
-            report = gathering.redrive(self.shards.opened, topic, to=to, filter=lambda letter: letter.id in chosen)
+            report = spreading.redrive(self.shards.opened, topic, to=to, filter=lambda letter: letter.id in chosen)
             assert (report.redriven, report.skipped) == (0, 0)
 
         end, _ = self.attempt(fault, run)

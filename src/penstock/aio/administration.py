@@ -42,7 +42,7 @@ class AsyncAdministration:
         return self._broker.layout(topic, segments=segments)
 
     async def create_topic(self, name: str, **config: Any) -> TopicInfo:
-        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        """Make a topic with options of its own: `partitions`, `spread`, `retention_age`, `retention_bytes`, …."""
         return await asyncio.to_thread(self._broker.create_topic, name, **config)
 
     async def configure_topic(self, name: str, **options: Any) -> TopicInfo:

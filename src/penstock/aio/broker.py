@@ -13,6 +13,7 @@ from penstock.aio.administration import AsyncAdministration
 from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
 from penstock.aio.outcomes import Outcomes, ThreadOutcomes
 from penstock.cluster.consuming import consume
+from penstock.cluster.publishing import publish, publish_many
 from penstock.cluster.shards import Shards
 from penstock.embedded.broker import Broker, open_broker
 from penstock.model.clock import Clock
@@ -91,7 +92,7 @@ class AsyncBroker(AsyncAdministration):
     ) -> MessageId:
         """Publish one message; done when it is durable."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
-        identity, commit = self._shards.of(topic).publish(topic, message)
+        identity, commit = publish(self._shards, topic, message)
         if commit is not None:
             if not commit.done:
                 await self._outcomes.of(commit)
@@ -108,7 +109,7 @@ class AsyncBroker(AsyncAdministration):
         sequence: int | None = None,
     ) -> MessageIds:
         """Publish a batch in one durable step."""
-        ids, commit = self._shards.of(topic).publish_many(topic, messages, producer, sequence)
+        ids, commit = publish_many(self._shards, topic, messages, producer, sequence)
         if commit is not None:
             if not commit.done:
                 await self._outcomes.of(commit)

@@ -36,7 +36,7 @@ class AsyncClientCalls(AsyncCaller):
         return await self.call("layout", TopicLayout, topic=topic, segments=segments)
 
     async def create_topic(self, name: str, **config: Any) -> TopicInfo:
-        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
+        """Make a topic with options of its own: `partitions`, `spread`, `retention_age`, `retention_bytes`, …."""
         return await self.call("create_topic", TopicInfo, name=name, **config)
 
     async def configure_topic(self, name: str, **options: Any) -> TopicInfo:

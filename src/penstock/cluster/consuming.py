@@ -7,15 +7,17 @@ lanes are first within a shard; between shards there is no such order.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic
 
 from penstock.cluster.shards import Shards
+from penstock.cluster.slices import find
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit, together
 from penstock.model.errors import LeaseLost, PenstockError
 from penstock.model.names import check_topic_names
+from penstock.model.placement import is_slice
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration
 from penstock.segments.window import Rows
@@ -36,8 +38,11 @@ def consume(
     if shards.count == 1:
         return Consuming(shards.only, message_class, topics, group, **options)
     by_shard: dict[Shard, list[str]] = {}
-    for topic in check_topic_names(topics):
-        by_shard.setdefault(shards.of(check_open_topic(topic)), []).append(topic)
+    slices: dict[str, Sequence[Shard]] = {}
+    for topic in _names_of(topics):
+        name, slices[name] = find(shards, topic)
+        for shard in slices[name]:
+            by_shard.setdefault(shard, []).append(check_open_topic(name))
     if options["name"] is None:
         options["name"] = _new_name(shards, next(iter(by_shard)))
     parts: list[Consuming[Message]] = []
@@ -48,7 +53,12 @@ def consume(
         for part in parts:
             part.close()
         raise
-    return parts[0] if len(parts) == 1 else MergedConsuming(parts, list(by_shard))
+    return parts[0] if len(parts) == 1 else MergedConsuming(dict(zip(by_shard, parts, strict=True)), slices)
+
+
+def _names_of(topics: str | Sequence[str]) -> list[str]:
+    """The topics, or the one slice, of a consumer."""
+    return [topics] if isinstance(topics, str) and is_slice(topics) else check_topic_names(topics)
 
 
 def _new_name(shards: Shards, shard: Shard) -> str:
@@ -60,13 +70,16 @@ def _new_name(shards: Shards, shard: Shard) -> str:
 class MergedConsuming(Generic[Message]):
     """As `Consuming`, for topics of several shards."""
 
-    def __init__(self, parts: Sequence[Consuming[Message]], shards: Sequence[Shard]) -> None:
-        self._parts = list(parts)
-        self._shards = dict(zip(parts, shards, strict=True))
-        self._by_topic = {delivery.topic.name: part for part in parts for delivery, _ in part.members}
+    def __init__(self, parts: Mapping[Shard, Consuming[Message]], slices: Mapping[str, Sequence[Shard]]) -> None:
+        """`parts` by shard, and where the slices of each topic are: mostly one."""
+        self._parts = list(parts.values())
+        self._shards = {part: shard for shard, part in parts.items()}
+        self._by_topic = {topic: [parts[shard] for shard in some] for topic, some in slices.items()}
+        self._by_delivery = {delivery: part for part in self._parts for delivery, _ in part.members}
         self._fetching = threading.Lock()
         self._waiters: list[MergedWaiter[Message]] = []
-        self.name, self.group, self.max_in_flight = parts[0].name, parts[0].group, parts[0].max_in_flight
+        first = self._parts[0]
+        self.name, self.group, self.max_in_flight = first.name, first.group, first.max_in_flight
 
     @property
     def closed(self) -> bool:
@@ -166,7 +179,7 @@ class MergedConsuming(Generic[Message]):
 
     def ack_one(self, message: LeasedMessage) -> Outcome:
         """It is done."""
-        part = self._by_topic.get(message.topic)
+        part = self._part_with(message.topic, message.partition)
         if part is None:
             return None, LeaseLost.of([message.id], 1)
         outcome = part.ack_one(message)
@@ -175,7 +188,7 @@ class MergedConsuming(Generic[Message]):
 
     def ack_held(self, topic: str, partition: int, lease_id: int, first: int, count: int) -> Commit | None:
         """As `ack` for all that a lease holds, or for one message; None, and nothing done, if they are neither."""
-        part = self._by_topic.get(topic)
+        part = self._part_with(topic, partition)
         commit = None if part is None else part.ack_held(topic, partition, lease_id, first, count)
         if commit is not None:
             self._made_room()
@@ -201,18 +214,23 @@ class MergedConsuming(Generic[Message]):
         """The leases of messages that are named by topic, partition, lease id and offsets."""
         by_part: dict[Consuming[Message], list[tuple[str, int, int, Offsets]]] = {}
         for named in held:
-            by_part.setdefault(self._by_topic.get(named[0], self._parts[0]), []).append(named)
+            by_part.setdefault(self._part_with(named[0], named[1]) or self._parts[0], []).append(named)
         leased = Leased()
         for part, some in by_part.items():
             found = part.find_leased(some)
-            leased.by_topic |= found.by_topic
+            for topic, leases in found.by_topic.items():
+                leased.by_topic.setdefault(topic, []).extend(leases)
             leased.unknown += found.unknown
             leased.count += found.count
         return leased
 
     def assignment(self) -> dict[str, list[int]]:
         """The partitions of each topic that it gets messages from."""
-        return {topic: owned for part in self._parts for topic, owned in part.assignment().items()}
+        found: dict[str, list[int]] = {}
+        for part in self._parts:
+            for topic, owned in part.assignment().items():
+                found.setdefault(topic, []).extend(owned)
+        return {topic: sorted(owned) for topic, owned in found.items()}
 
     def heartbeat(self) -> None:
         """It is alive."""
@@ -237,9 +255,11 @@ class MergedConsuming(Generic[Message]):
         """What is leased, by the part that leased it; the first part has what nobody knows."""
         found: dict[Consuming[Message], Leased] = {}
         for topic, leases in leased.by_topic.items():
-            some = found.setdefault(self._by_topic.get(topic, self._parts[0]), Leased())
-            some.by_topic[topic] = leases
-            some.count += sum(len(offsets) for _, offsets in leases)
+            for lease, offsets in leases:
+                part = self._part_with(topic, lease.partition) or self._parts[0]
+                some = found.setdefault(part, Leased())
+                some.by_topic.setdefault(topic, []).append((lease, offsets))
+                some.count += len(offsets)
         if leased.unknown or not found:
             first = found.setdefault(self._parts[0], Leased())
             first.unknown += leased.unknown
@@ -247,7 +267,12 @@ class MergedConsuming(Generic[Message]):
         return list(found.items())
 
     def _part_of(self, delivery: TopicDispatcher) -> Consuming[Message]:
-        return self._by_topic[delivery.topic.name]
+        return self._by_delivery[delivery]
+
+    def _part_with(self, topic: str, partition: int) -> Consuming[Message] | None:
+        """The part that has a partition: they are dealt to the slices of a topic in turn."""
+        slices = self._by_topic.get(topic)
+        return None if slices is None else slices[partition % len(slices)]
 
     def _made_room(self) -> None:
         """Something was finished: those who wait may find that the window has room again."""

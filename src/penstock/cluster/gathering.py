@@ -1,4 +1,4 @@
-"""Operations on several shards: what no one topic routes, and what concerns two topics.
+"""Operations on several shards, which no one topic routes; those on one topic are in `spreading`.
 
 A function here stands for the operation of its name, in the place of the one that a single shard does.
 """
@@ -9,16 +9,17 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.cluster.merging import by, merge_groups, merge_topics
+from penstock.cluster.slices import find, of_slice, spread_of
 from penstock.model.errors import StageNotFound
 from penstock.model.info import BrokerStatus, GroupInfo, RecoveryReport, TopicInfo
-from penstock.model.letters import LetterChoice, RedriveReport
+from penstock.model.intake import to_bytes
 from penstock.model.message import Data
 from penstock.model.names import Priority
 from penstock.model.placement import shard_of
 from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.model.units import Duration
 from penstock.shard.interrupts import uninterrupted
-from penstock.shard.operations import dead_letters
 from penstock.shard.operations import groups as groups_of
 from penstock.shard.operations import schedules as schedules_of
 from penstock.views import info
@@ -75,15 +76,21 @@ def topics(shards: Shards) -> list[TopicInfo]:
         with shard.lock:
             known = shard.catalog.by_name.items()
             found += [info.topic_info(topic) for name, topic in known if not _is_extra(shards, number, name)]
-    return sorted(found, key=lambda topic: topic.name)
+    return sorted(by(found, lambda topic: topic.name, merge_topics), key=lambda topic: topic.name)
 
 
 def groups(shards: Shards, topic: str | None = None) -> list[GroupInfo]:
     """Every group, or those of one topic."""
-    if topic is not None:
-        return groups_of.groups(shards.of(topic), topic)
-    found = [group for shard in shards for group in groups_of.groups(shard)]
-    return sorted(found, key=lambda group: (group.topic, group.name))
+    if topic is None:
+        found = [group for shard in shards for group in groups_of.groups(shard)]
+    else:
+        name, slices = find(shards, topic)
+        found = [group for shard in slices for group in groups_of.groups(shard, name)]
+    return sorted(by(found, _topic_and_name, merge_groups), key=_topic_and_name)
+
+
+def _topic_and_name(group: GroupInfo) -> tuple[str, str]:
+    return group.topic, group.name
 
 
 def _is_extra(shards: Shards, number: int, topic: str) -> bool:
@@ -109,7 +116,10 @@ def schedule(
     expires_in: Duration | None = None,
 ) -> Schedule:
     """Make a schedule, or another one of the same name instead: the old one goes when the new one is durable."""
+    spread = spread_of(shards, topic)
     home = shards.of(topic)
+    if spread is not None and key is not None:  # the slice of its messages
+        home = of_slice(shards, topic, spread, spread.of_key(to_bytes("key", key)))
 
     def make() -> Schedule:
         given = (home, name, cron, topic, value)
@@ -166,27 +176,6 @@ def _with_schedule(shards: Shards, name: str) -> list[Shard]:
             if shard.schedules.has(name):
                 found.append(shard)
     return found
-
-
-# Dead letters that go to a topic of another shard.
-
-
-def redrive(
-    shards: Shards,
-    topic: str,
-    *,
-    filter: LetterChoice | None = None,
-    to: str | None = None,
-    rate: float | None = None,
-    dry_run: bool = False,
-    progress: Callable[[int], object] | None = None,
-) -> RedriveReport:
-    """Send dead letters back to where they died, or to another topic."""
-    home = shards.of(topic)
-    target = home if to is None else shards.of(to)
-    return dead_letters.redrive(
-        home, topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress, target=target
-    )
 
 
 # Stages: one of a name stands in every shard, so that each knows what was published.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from penstock.cluster.directory import divide, parts_of
+from penstock.cluster.slices import of_partition
 from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import BrokerClosed, InvalidArgument, NotOwner
 from penstock.model.message import MessageId
 from penstock.model.names import check_topic_name
-from penstock.model.placement import shard_of
+from penstock.model.placement import Place, is_slice, shard_of
 from penstock.shard.forks import disown_in_forks
 from penstock.shard.shard import Shard
 from penstock.storage import Storage
@@ -40,6 +42,8 @@ class Shards:
         self._only: Shard | None = None
         self._closed = False
         self.elsewhere: Elsewhere = _not_here
+        self.turns = itertools.count()
+        """Which slice of a topic gets what may go to any."""
         self.schedules_lock = threading.Lock()
         """Held while a schedule changes shards."""
 
@@ -86,8 +90,8 @@ class Shards:
         return self._only
 
     def of(self, topic: str) -> Shard:
-        """The shard that a topic lives in; raises NotOwner if another process has it."""
-        return self._only or self[shard_of(check_topic_name(topic), self.count)]
+        """The shard that a topic, or a slice of it, lives in; raises NotOwner if another process has it."""
+        return self._only or self[shard_of(topic if is_slice(topic) else check_topic_name(topic), self.count)]
 
     def is_home(self, shard: Shard, topic: str) -> bool:
         """Whether a topic lives in a shard."""
@@ -105,13 +109,15 @@ class Shards:
         """The shard that a message is in."""
         if self._only is not None:
             return self._only
-        return self.of((identity if isinstance(identity, MessageId) else MessageId.parse(str(identity))).topic)
+        if not isinstance(identity, MessageId):
+            identity = MessageId.parse(str(identity))
+        return of_partition(self, identity.topic, identity.partition)
 
     # Opening and closing.
 
     def open(self, number: int) -> Shard:
         """Open a shard here; from now on it is found."""
-        shard = Shard(self._places[number], self.config, self.clock)
+        shard = Shard(self._places[number], self.config, self.clock, Place(number, self.count))
         self.put(number, shard)
         return shard
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from penstock.cluster import gathering
+from penstock.cluster import gathering, spreading
 from penstock.cluster.shards import Shards
 from penstock.model.info import BrokerStatus, GroupInfo
 from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
@@ -15,7 +15,7 @@ from penstock.model.names import Priority
 from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.model.units import Duration, Time
-from penstock.shard.operations import dead_letters, delays, groups, replay
+from penstock.shard.operations import dead_letters, delays
 from penstock.shard.shard import Shard
 from penstock.views import tracing
 
@@ -39,8 +39,8 @@ class Administration:
         max_in_flight: int | None = None,
     ) -> GroupInfo:
         """Make a group before its first consumer comes, with settings of its own."""
-        return groups.create_group(
-            self._shard_of(topic),
+        return spreading.create_group(
+            self._open_shards(),
             topic,
             group,
             start=start,
@@ -54,26 +54,26 @@ class Administration:
 
     def group(self, topic: str, group: str) -> GroupInfo:
         """One group: its lag, what is ready, leased, delayed and dead, and its consumers."""
-        return groups.group(self._shard_of(topic), topic, group)
+        return spreading.group(self._open_shards(), topic, group)
 
     def seek_group(self, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
         """Move a group to an offset (a whole number), a time, 'earliest' or 'latest'; what it leased is taken back.
 
         Times are datetimes, ISO 8601 text, or seconds since 1970 with a fraction (a whole number is an offset).
         """
-        groups.seek_group(self._shard_of(topic), topic, group, to, partition=partition)
+        spreading.seek_group(self._open_shards(), topic, group, to, partition=partition)
 
     def reset_group(self, topic: str, group: str) -> None:
         """Let a group begin again, with everything that is kept: `seek_group` to 'earliest'."""
-        groups.reset_group(self._shard_of(topic), topic, group)
+        spreading.reset_group(self._open_shards(), topic, group)
 
     def pause_group(self, topic: str, group: str) -> GroupInfo:
         """Hand no messages to a group until it is resumed; its consumers keep what they hold, and can finish it."""
-        return groups.pause_group(self._shard_of(topic), topic, group)
+        return spreading.pause_group(self._open_shards(), topic, group)
 
     def resume_group(self, topic: str, group: str) -> GroupInfo:
         """Hand messages to a paused group again; whatever has come meanwhile waits for it."""
-        return groups.resume_group(self._shard_of(topic), topic, group)
+        return spreading.resume_group(self._open_shards(), topic, group)
 
     def checkpoint_group(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
         """Note how far a reader is that keeps its own position (offsets by partition), so that its lag is seen.
@@ -81,15 +81,15 @@ class Administration:
         The group is made if it is new, and is for no consumers; durable when this returns. Each position is the next
         offset to be read, and may go back; where it is the same as before, nothing is written.
         """
-        groups.checkpoint_group(self._shard_of(topic), topic, group, positions)
+        spreading.checkpoint_group(self._open_shards(), topic, group, positions)
 
     def delete_group(self, topic: str, group: str) -> None:
         """Forget a group; it must have no consumers."""
-        groups.delete_group(self._shard_of(topic), topic, group)
+        spreading.delete_group(self._open_shards(), topic, group)
 
     def delayed(self, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
         """What is not due yet, the next to fall due first."""
-        return delays.delayed(self._shard_of(topic), topic, limit=limit)
+        return spreading.delayed(self._open_shards(), topic, limit=limit)
 
     def cancel_delayed(self, identity: MessageId | str) -> bool:
         """Withdraw a delayed message: True if and only if nobody ever gets it."""
@@ -151,7 +151,7 @@ class Administration:
         self, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a topic, oldest first."""
-        return dead_letters.dead_letters(self._shard_of(topic), topic, filter=filter, limit=limit)
+        return spreading.dead_letters(self._open_shards(), topic, filter=filter, limit=limit)
 
     def dead_letter(self, identity: MessageId | str) -> DeadLetter:
         """One dead letter, by its id among the dead letters (`orders.dlq/0/7`)."""
@@ -172,13 +172,13 @@ class Administration:
         Each goes once, also when this is stopped in the middle; `rate` is in messages a second. `progress` is told
         after each step how many letters it had.
         """
-        return gathering.redrive(
+        return spreading.redrive(
             self._open_shards(), topic, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress
         )
 
     def purge_dead_letters(self, topic: str, *, filter: LetterChoice | None = None) -> int:
         """Let dead letters go for good; how many."""
-        return dead_letters.purge_dead_letters(self._shard_of(topic), topic, filter=filter)
+        return spreading.purge_dead_letters(self._open_shards(), topic, filter=filter)
 
     def replay(
         self,
@@ -198,8 +198,8 @@ class Administration:
         Acked, dead and archived messages are included; the live groups are not touched. A function is called here
         and now; a group waits for its consumers.
         """
-        return replay.replay(
-            self._shard_of(topic),
+        return spreading.replay(
+            self._open_shards(),
             topic,
             to,
             from_time=from_time,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import warnings
@@ -10,15 +9,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.cluster import gathering
+from penstock.cluster import gathering, publishing, spreading
 from penstock.cluster.shards import open_shards
+from penstock.cluster.slices import find
 from penstock.embedded.administration import Administration
 from penstock.embedded.consumer import Consumer
 from penstock.log.partition_log import Log
 from penstock.model.bounds import shown
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed, InvalidArgument
+from penstock.model.errors import InvalidArgument
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.layout import TopicLayout
@@ -28,15 +28,13 @@ from penstock.model.options import check_limit
 from penstock.model.units import Duration, Time, parse_time_us
 from penstock.segments.window import Window
 from penstock.shard.interrupts import Uninterrupted
-from penstock.shard.reading.layouts import topic_layout
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.background import Background
 from penstock.shard.upkeep.flushing import Flusher
-from penstock.shard.upkeep.retention import retain, trim
+from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage import FileStorage, Storage
-from penstock.views.info import topic_info
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +109,7 @@ class Broker(Administration):
         """Publish one message; returns when it is durable (see the `sync` option). The topic is made if it is new."""
         message = Message(value, key, headers, priority, delay, deliver_at, partition, dedupe_id, expires_in)
         with Uninterrupted():
-            identity, commit = self.shards.of(topic).publish(topic, message)
+            identity, commit = publishing.publish(self.shards, topic, message)
             if commit is not None:
                 commit.wait()
         return identity
@@ -132,7 +130,7 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            ids, commit = self.shards.of(topic).publish_many(topic, messages, producer, sequence)
+            ids, commit = publishing.publish_many(self.shards, topic, messages, producer, sequence)
             if commit is not None:
                 commit.wait()
         return ids
@@ -145,7 +143,7 @@ class Broker(Administration):
         if not isinstance(messages, list | bytes | str):
             messages = list(messages)
         with Uninterrupted():
-            return self.shards.of(topic).stages.stage_many(stage, topic, messages)
+            return publishing.stage_many(self.shards, stage, topic, messages)
 
     def seal_stage(self, stage: str) -> int:
         """Put what was staged on disk; it takes no more from now on. How many messages; none if there is no stage."""
@@ -246,15 +244,14 @@ class Broker(Administration):
 
     def events(self, topic: str, partition: int | None = None) -> Iterator[Event]:
         """What happened to the messages of a topic, partition after partition."""
-        shard = self.shards.of(topic)
-        logs = [log for log in self._logs(topic, partition, events=True) if log is not None]
-        return itertools.chain.from_iterable(LogReader(shard, log).events(Window()) for log in logs)
+        logs = [(shard, log) for shard, log in self._logs(topic, partition, events=True) if log is not None]
+        return itertools.chain.from_iterable(LogReader(shard, log).events(Window()) for shard, log in logs)
 
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
-        (log,) = self._logs(topic, partition)
+        ((shard, log),) = self._logs(topic, partition)
         assert log is not None
-        return LogReader(self.shards.of(topic), log).first_at(parse_time_us(time))
+        return LogReader(shard, log).first_at(parse_time_us(time))
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
@@ -262,39 +259,25 @@ class Broker(Administration):
 
     def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
         """Where the messages and events of a topic lie: how far they reach, and the segment files, if wanted."""
-        shard = self.shards.of(topic)
-        with shard.lock:
-            return topic_layout(shard.topic(topic), shard.storage if segments else None)
+        return spreading.layout(self.shards, topic, segments=segments)
 
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
-        """Make a topic with options of its own: `partitions`, `retention_age`, `retention_bytes`, `archive`, …."""
-        shard = self.shards.of(name)
+        """Make a topic with options of its own: `partitions`, `spread`, `retention_age`, `retention_bytes`, …."""
         with Uninterrupted():
-            shard.create_topic(name, config).wait()
-        with shard.lock:
-            return topic_info(shard.topic(name))
+            return spreading.create_topic(self.shards, name, config)
 
     def configure_topic(self, name: str, **options: Any) -> TopicInfo:
         """Change options of a topic, such as `retention_age` or `visibility_timeout`; `partitions` and `order` stay.
 
         Consumers that are at work follow at once: what they hold stays as it was leased to them.
         """
-        shard = self.shards.of(name)
         with Uninterrupted():
-            commit = shard.configure_topic(name, options)
-            if commit is not None:
-                commit.wait()
-        with shard.lock:
-            return topic_info(shard.topic(name))
+            return spreading.configure_topic(self.shards, name, options)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
-        shard = self.shards.of(name)
         with Uninterrupted():
-            shard.delete_topic(name).wait()
-            if shard.state.files_to_delete:
-                with contextlib.suppress(BrokerClosed):  # closing writes one too
-                    shard.checkpoint()
+            spreading.delete_topic(self.shards, name)
 
     def settle(self) -> None:
         """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""
@@ -315,7 +298,7 @@ class Broker(Administration):
         all messages that they speak of are gone.
         """
         with Uninterrupted():
-            return trim(self.shards.of(topic), topic, before, events)
+            return spreading.trim(self.shards, topic, before, events=events)
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -340,17 +323,24 @@ class Broker(Administration):
         self.close()
 
     def _readers(self, topic: str, partition: int | None, include_deleted: bool) -> list[LogReader]:
-        shard = self.shards.of(topic)
         logs = self._logs(topic, partition)
-        return [LogReader(shard, log, include_deleted) for log in logs if log is not None]
+        return [LogReader(shard, log, include_deleted) for shard, log in logs if log is not None]
 
-    def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[Log | None]:
-        shard = self.shards.of(topic)
-        with shard.lock:
-            shard.check_not_closed()
-            found = shard.topic(topic)
-            chosen = found.partitions if partition is None else [found.partition(partition)]
-            return [part.events if events else part.messages for part in chosen]
+    def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[tuple[Shard, Log | None]]:
+        """The logs of a topic, or of one partition of it, each with its shard."""
+        name, slices = find(self.shards, topic)
+        found: dict[int, tuple[Shard, Log | None]] = {}
+        for shard in slices:
+            with shard.lock:
+                shard.check_not_closed()
+                known = shard.topic(name)
+                if partition is not None:
+                    known.partition(partition)
+                for number in known.own_partitions:
+                    if partition is None or number == partition:
+                        part = known.partitions[number]
+                        found[number] = shard, part.events if events else part.messages
+        return [found[number] for number in sorted(found)]
 
 
 def take_shard(broker: Broker, number: int) -> Shard:

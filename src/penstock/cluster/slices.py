@@ -1,0 +1,93 @@
+"""Topics that are spread over shards: where their slices are.
+
+A slice is a topic of its own for its shard, with the same name and all partitions, of which the ones that are dealt to
+other slices stay empty. So an id says where a message is, and nothing has to be translated. The first slice is where
+a topic lives anyway: it knows how the topic is spread. `orders#2` asks for one slice, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.log.topics import Topic
+from penstock.model.errors import TopicSpread
+from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.placement import Spread, is_slice, living, parse_slice, shard_of, shards_of
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
+    from penstock.shard.shard import Shard
+
+
+def find(shards: Shards, topic: str) -> tuple[str, Sequence[Shard]]:
+    """The name of a topic and the shards that have it, its home first; or the one that has the slice that is named.
+
+    Raises TopicSpread where other processes have some of them, and NotOwner where another one is its home.
+    """
+    if shards.count == 1:
+        return topic, (shards.only,)
+    if is_slice(topic):
+        name, shard = find_slice(shards, topic)
+        return name, (shard,)
+    spread = spread_of(shards, topic)
+    if spread is None:
+        return topic, (shards.of(topic),)
+    return topic, [of_slice(shards, topic, spread, number) for number in range(spread.slices)]
+
+
+def spread_of(shards: Shards, topic: str) -> Spread | None:
+    """How a topic is spread; None if it lives in one shard, as most do, or is one slice."""
+    if shards.count == 1 or is_slice(topic):
+        return None
+    names = shards.of(topic).catalog.by_name
+    known = names.get(topic)
+    if known is not None:
+        return None if known.config.spread == 1 else Spread(known.config.spread, len(known.partitions))
+    if not topic.endswith(DEAD_LETTERS):
+        return None
+    known = names.get(living(topic)) or next(_known(shards, topic), None)  # no message of the first slice has died
+    return None if known is None or known.config.spread == 1 else Spread(known.config.spread, known.config.spread)
+
+
+def of_slice(shards: Shards, topic: str, spread: Spread, number: int) -> Shard:
+    """The shard of a slice; raises TopicSpread if another process has it."""
+    shard = shards_of(topic, spread.slices, shards.count)[number]
+    if shard not in shards:
+        raise TopicSpread(
+            f"{topic} is spread over {spread.slices} shards, which are in several processes: nothing was done here; "
+            "ask each of its slices, as newer clients do",
+            *spread,
+        )
+    return shards[shard]
+
+
+def of_partition(shards: Shards, topic: str, partition: int) -> Shard:
+    """The shard of a partition; whoever has that needs not have the topic's home too."""
+    if shard_of(check_topic_name(topic), shards.count) not in shards:
+        for shard in shards:
+            known = shard.catalog.by_name.get(topic)
+            if known is not None and known.config.spread > 1 and partition in known.own_partitions:
+                return shard
+    spread = spread_of(shards, topic)
+    if spread is None:
+        return shards.of(topic)
+    return of_slice(shards, topic, spread, spread.of_partition(partition))
+
+
+def find_slice(shards: Shards, name: str) -> tuple[str, Shard]:
+    """The topic and the shard of a slice that is named; raises TopicSpread if there is no such slice (any more)."""
+    topic, number = parse_slice(name)
+    check_topic_name(topic)
+    if number is None or number >= shards.count:
+        raise TopicSpread(f"{topic} has no such slice: nothing was done; ask for the topic")
+    shard = shards.of(name)
+    names = shard.catalog.by_name
+    known = names.get(topic) or (names.get(living(topic)) if topic.endswith(DEAD_LETTERS) else None)
+    if known is None or known.config.spread <= number:
+        raise TopicSpread(f"{topic} has no slice {number}: nothing was done; ask for the topic")
+    return topic, shard
+
+
+def _known(shards: Shards, topic: str) -> Iterator[Topic]:
+    return (found for shard in shards if (found := shard.catalog.by_name.get(topic)) is not None)

@@ -1,0 +1,372 @@
+"""Operations on one topic, wherever it lives: on its shard, or on all of its slices, and what they answer as one.
+
+A function here stands for the operation of its name. Where a topic is spread, what changes it is done slice after
+slice, the one of its home last: whoever is interrupted finds it undone there, and does it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.cluster import publishing
+from penstock.cluster.merging import merge_groups, merge_layouts, merge_topics
+from penstock.cluster.slices import find, of_slice, spread_of
+from penstock.model.config import TopicConfig
+from penstock.model.errors import (
+    BrokerClosed,
+    GroupInUse,
+    GroupNotFound,
+    InvalidArgument,
+    TopicExists,
+    TopicNotFound,
+)
+from penstock.model.info import GroupInfo, TopicInfo
+from penstock.model.layout import TopicLayout
+from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
+from penstock.model.message import MessageId, StoredMessage
+from penstock.model.names import DEAD_LETTERS
+from penstock.model.options import check_limit, optional, whole
+from penstock.model.placement import Spread, share
+from penstock.model.schedules import DelayedMessage, check_open_topic
+from penstock.model.units import Duration, Time
+from penstock.shard.operations import dead_letters as letters_of
+from penstock.shard.operations import delays as delays_of
+from penstock.shard.operations import groups as groups_of
+from penstock.shard.operations import replay as replay_of
+from penstock.shard.reading.layouts import topic_layout
+from penstock.shard.routing import check_partition
+from penstock.shard.upkeep import retention
+from penstock.views import info
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
+    from penstock.shard.shard import Shard
+
+Answer = TypeVar("Answer")
+
+
+# Groups: one in each slice.
+
+
+def create_group(
+    shards: Shards,
+    topic: str,
+    group: str,
+    *,
+    start: str | Time = "earliest",
+    visibility_timeout: Duration | None = None,
+    max_in_flight: int | None = None,
+) -> GroupInfo:
+    """Make a group, which must be new; each slice has its share of `max_in_flight`."""
+    name, slices = find(shards, topic)
+    limit = optional(whole(1, 1_000_000_000))(max_in_flight)
+    made: list[GroupInfo] = []
+    for number in reversed(range(len(slices))):
+        own = None if limit is None else share(limit, number, len(slices))
+        try:
+            made += [
+                groups_of.create_group(
+                    slices[number], name, group, start=start, visibility_timeout=visibility_timeout, max_in_flight=own
+                )
+            ]
+        except GroupInUse:
+            if number == 0:
+                raise
+            made.append(groups_of.group(slices[number], name, group))  # of an attempt that was interrupted
+    return merge_groups(made[::-1])
+
+
+def group(shards: Shards, topic: str, group: str) -> GroupInfo:
+    """One group."""
+    return merge_groups(_where_it_is(shards, topic, lambda shard, name: groups_of.group(shard, name, group)))
+
+
+def seek_group(shards: Shards, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
+    """Move a group to an offset, a time, or to the beginning or the end."""
+    name, slices = find(shards, topic)
+    if partition is not None and len(slices) > 1:
+        slices = [_slice_with(slices, name, partition)]
+    elif len(slices) > 1 and isinstance(to, int) and not isinstance(to, bool):
+        raise InvalidArgument(f"{name} is spread over {len(slices)} shards: give the partition that offset {to} is of")
+    for shard in reversed(slices):
+        groups_of.seek_group(shard, name, group, to, partition=partition)
+
+
+def reset_group(shards: Shards, topic: str, group: str) -> None:
+    """Move a group to the beginning."""
+    seek_group(shards, topic, group, "earliest")
+
+
+def pause_group(shards: Shards, topic: str, group: str) -> GroupInfo:
+    """Hand no messages to a group until it is resumed."""
+    return merge_groups(_where_it_is(shards, topic, lambda shard, name: groups_of.pause_group(shard, name, group)))
+
+
+def resume_group(shards: Shards, topic: str, group: str) -> GroupInfo:
+    """Hand messages to a paused group again."""
+    return merge_groups(_where_it_is(shards, topic, lambda shard, name: groups_of.resume_group(shard, name, group)))
+
+
+def checkpoint_group(shards: Shards, topic: str, group: str, positions: Mapping[int, int]) -> None:
+    """Note how far a reader is that keeps its own position; each slice notes it for its partitions."""
+    name, slices = find(shards, topic)
+    for shard, own in _by_slice(slices, name, groups_of.positions_of(positions)):
+        groups_of.checkpoint_group(shard, name, group, own)
+
+
+def place_group(shards: Shards, topic: str, group: str, positions: Mapping[int, int]) -> None:
+    """Have a group stand at these offsets, in one commit a slice."""
+    name, slices = find(shards, topic)
+    for shard, own in _by_slice(slices, name, groups_of.positions_of(positions)):
+        groups_of.place_group(shard, name, group, own)
+
+
+def delete_group(shards: Shards, topic: str, group: str) -> None:
+    """Forget a group without consumers."""
+    _where_it_is(shards, topic, lambda shard, name: groups_of.delete_group(shard, name, group))
+
+
+# Topics.
+
+
+def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
+    """Make a topic by hand, with options of its own; one that is spread is made in each of its shards."""
+    shard = shards.of(check_open_topic(name))
+    config = TopicConfig.parse(options, shards.config.topic_defaults)
+    dead_of = spread_of(shards, name) if name.endswith(DEAD_LETTERS) else None
+    if dead_of is not None:  # a slice has the letters of its own messages
+        options = {**options, "spread": dead_of.slices, "partitions": max(config.partitions, dead_of.slices)}
+        config = TopicConfig.parse(options, shards.config.topic_defaults)
+    check_spread(name, config, shards.count)
+    letters = shard.catalog.by_name.get(name + DEAD_LETTERS)
+    if letters is not None and config.spread != letters.config.spread:
+        raise InvalidArgument(
+            f"{name}: {letters.name} is there from before, and over {letters.config.spread} shards: delete it first"
+        )
+    spread = Spread(config.spread, config.partitions)
+    slices = [of_slice(shards, name, spread, number) for number in range(spread.slices)]
+    with shard.lock:
+        if name in shard.catalog.by_name:
+            raise TopicExists(f"the topic {name!r} exists already")
+    for slice_ in reversed(slices):
+        _make_slice(slice_, name, config, options)
+    return topic_info(shards, name)
+
+
+def check_spread(name: str, config: TopicConfig, shards: int) -> None:
+    """Raise if a topic cannot be spread like this."""
+    if config.spread > shards:
+        raise InvalidArgument(f"{name}: spread: there are {shards} shards, so {config.spread} is too many")
+    if config.spread > config.partitions:
+        raise InvalidArgument(
+            f"{name}: spread: {config.partitions} partitions cannot be dealt to {config.spread} shards: "
+            f"give partitions={config.spread} or more"
+        )
+
+
+def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[str, object]) -> None:
+    """Make one slice; one of an attempt that was interrupted, which has nothing in it, is as good if it is alike."""
+    try:
+        shard.create_topic(name, dict(options)).wait()
+    except TopicExists:
+        with shard.lock:
+            known = shard.topic(name)
+        if known.config.spread != config.spread or known.config.partitions != config.partitions:
+            shard.delete_topic(name).wait()
+            shard.create_topic(name, dict(options)).wait()
+
+
+def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
+    """Change options of a topic."""
+    name, slices = find(shards, name)
+    for shard in reversed(slices):
+        commit = shard.configure_topic(name, options)
+        if commit is not None:
+            commit.wait()
+    return topic_info(shards, name)
+
+
+def delete_topic(shards: Shards, name: str) -> None:
+    """Delete a topic with all its messages."""
+    name, slices = find(shards, name)
+    for shard in reversed(slices):
+        try:
+            shard.delete_topic(name).wait()
+        except TopicNotFound:
+            if shard is slices[0]:
+                raise  # else an attempt before this one was interrupted
+        if shard.state.files_to_delete:
+            with contextlib.suppress(BrokerClosed):  # closing writes one too
+                shard.checkpoint()
+
+
+def topic_info(shards: Shards, name: str) -> TopicInfo:
+    """A topic and its partitions."""
+    name, slices = find(shards, name)
+    there = [shard for shard in slices if name in shard.catalog.by_name] or slices
+    return merge_topics([_info_of(shard, name) for shard in there])
+
+
+def _info_of(shard: Shard, name: str) -> TopicInfo:
+    with shard.lock:
+        return info.topic_info(shard.topic(name))
+
+
+def layout(shards: Shards, topic: str, *, segments: bool = True) -> TopicLayout:
+    """Where the messages and events of a topic lie."""
+    name, slices = find(shards, topic)
+    found: list[TopicLayout] = []
+    for shard in slices:
+        with shard.lock:
+            found.append(topic_layout(shard.topic(name), shard.storage if segments else None))
+    return merge_layouts(found)
+
+
+def trim(shards: Shards, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
+    """Remove the segments that lie wholly before these offsets."""
+    name, slices = find(shards, topic)
+    if len(slices) == 1:
+        return retention.trim(slices[0], name, before, events)
+    own_events = dict(_by_slice(slices, name, groups_of.positions_of(events or {})))
+    parts = _by_slice(slices, name, groups_of.positions_of(before))
+    return sum(retention.trim(shard, name, own, own_events[shard]) for shard, own in parts)
+
+
+# Delays, dead letters and the past.
+
+
+def delayed(shards: Shards, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
+    """What is not due yet, the next to fall due first."""
+    return list(list_delayed(shards, topic, check_limit(limit)))
+
+
+def list_delayed(shards: Shards, topic: str, limit: int | None = None, skip: int = 0) -> Iterator[DelayedMessage]:
+    """What is not due yet, behind the first ones that are skipped."""
+    name, slices = find(shards, topic)
+    if len(slices) == 1:
+        return delays_of.list_delayed(slices[0], name, limit, skip)
+    end = None if limit is None else skip + limit
+    found = [delays_of.list_delayed(shard, name, end) for shard in slices]
+    return itertools.islice(heapq.merge(*found, key=lambda message: (message.due_us, message.id)), skip, end)
+
+
+def dead_letters(
+    shards: Shards, topic: str, *, filter: LetterChoice | None = None, limit: int | None = None
+) -> list[DeadLetter]:
+    """The dead letters of a topic, oldest first."""
+    chosen = (letter for letter in list_dead_letters(shards, topic) if filter is None or filter(letter))
+    return list(itertools.islice(chosen, check_limit(limit)))
+
+
+def list_dead_letters(shards: Shards, topic: str, after: MessageId | None = None) -> Iterator[DeadLetter]:
+    """The dead letters of a topic, or those behind one of them: each slice has a partition of them."""
+    name, slices = find(shards, topic)
+    if len(slices) == 1:
+        return letters_of.list_dead_letters(slices[0], name, after)
+    return itertools.chain.from_iterable(letters_of.list_dead_letters(shard, name, after) for shard in slices)
+
+
+def redrive(
+    shards: Shards,
+    topic: str,
+    *,
+    filter: LetterChoice | None = None,
+    to: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> RedriveReport:
+    """Send dead letters back to where they died, or to another topic."""
+    name, slices = find(shards, topic)
+    target = None if to is None else find(shards, to)[1]
+    report = RedriveReport(dry_run=dry_run)
+    for shard in slices:
+        away = None if target is None or list(target) == [shard] else partial(publishing.publish_many, shards)
+        report.add(
+            letters_of.redrive(
+                shard, name, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress, publish=away
+            )
+        )
+    return report
+
+
+def purge_dead_letters(shards: Shards, topic: str, *, filter: LetterChoice | None = None) -> int:
+    """Let dead letters go for good; how many."""
+    name, slices = find(shards, topic)
+    return sum(letters_of.purge_dead_letters(shard, name, filter=filter) for shard in slices)
+
+
+def replay(
+    shards: Shards,
+    topic: str,
+    to: str | Callable[[StoredMessage], object],
+    *,
+    from_time: Time | None = None,
+    to_time: Time | None = None,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+    partition: int | None = None,
+    filter: Callable[[StoredMessage], bool] | None = None,
+    rate: float | None = None,
+) -> int:
+    """A window of the past once more, into a fresh group (of each slice) or a function; how many messages."""
+    name, slices = find(shards, topic)
+    if partition is not None and len(slices) > 1 and not isinstance(to, str):
+        slices = [_slice_with(slices, name, partition)]
+    shared = rate if rate is None or len(slices) == 1 or not isinstance(to, str) else rate / len(slices)
+    return sum(
+        replay_of.replay(
+            shard,
+            name,
+            to,
+            from_time=from_time,
+            to_time=to_time,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            partition=partition,
+            filter=filter,
+            rate=shared,
+        )
+        for shard in reversed(slices)
+    )
+
+
+def _where_it_is(shards: Shards, topic: str, ask: Callable[[Shard, str], Answer]) -> list[Answer]:
+    """What the slices that have a group answer, their first one last; one of them must have it."""
+    name, slices = find(shards, topic)
+    if len(slices) == 1:
+        return [ask(slices[0], name)]
+    found: list[Answer] = []
+    missing: GroupNotFound | None = None
+    for shard in reversed(slices):
+        try:
+            found.append(ask(shard, name))
+        except GroupNotFound as error:  # it is being made, or deleted, by somebody who was interrupted
+            missing = error
+    if missing is not None and not found:
+        raise missing
+    return found[::-1]
+
+
+def _slice_with(slices: Sequence[Shard], topic: str, partition: object) -> Shard:
+    """The slice that has a partition."""
+    with slices[0].lock:
+        check_partition(topic, len(slices[0].topic(topic).partitions), partition)
+    assert isinstance(partition, int)
+    return slices[partition % len(slices)]
+
+
+def _by_slice(slices: Sequence[Shard], topic: str, given: Mapping[int, int]) -> Iterator[tuple[Shard, dict[int, int]]]:
+    """What is given by partition, for each slice: all of them are asked to do it, the first one last."""
+    if len(slices) == 1:
+        yield slices[0], dict(given)
+        return
+    for partition in given:
+        _slice_with(slices, topic, partition)
+    for number in reversed(range(len(slices))):
+        yield slices[number], {partition: at for partition, at in given.items() if partition % len(slices) == number}
