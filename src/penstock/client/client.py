@@ -21,7 +21,7 @@ from penstock.client.messaging import AsyncClientMessaging
 from penstock.client.publisher import Publisher
 from penstock.client.received import Received
 from penstock.client.staging import AsyncClientStaging
-from penstock.model.errors import BrokerClosed
+from penstock.model.errors import BrokerClosed, TopicSpread
 from penstock.model.names import check_group_name
 from penstock.model.options import duration, whole
 from penstock.model.units import Duration, parse_duration
@@ -126,7 +126,16 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
     async def join(self, options: Subscribe, message_class: type[_Received], auto_extend: bool) -> AnyRemote[_Received]:
         """A consumer that hands out messages of a class; `consumer` is the way to one."""
         remote = consumer_of(self.links, options, message_class, auto_extend)
-        await remote.begin()
+        for _ in options.topics:  # each may turn out to be spread
+            try:
+                await remote.begin()
+            except TopicSpread as error:
+                self.links.slices.note(error)
+                remote = consumer_of(self.links, options, message_class, auto_extend)
+            else:
+                break
+        else:
+            await remote.begin()
         self._consumers = {known for known in self._consumers if not known.closed} | {remote}
         return remote
 

@@ -18,9 +18,10 @@ from functools import partial
 
 from penstock.client.link import Link
 from penstock.client.pending import OnReply, Request, awaited
+from penstock.client.slices import Slices, is_divided
 from penstock.model.cluster_map import ClusterMap
 from penstock.model.errors import BrokerClosed, ConnectionLost, NotOwner
-from penstock.model.placement import shard_of
+from penstock.model.placement import shard_of, slice_name
 from penstock.protocol.frames import HEADER_BYTES
 
 _SWEEP_S = 0.25
@@ -44,6 +45,8 @@ class Cluster:
         self._parked: dict[int, list[Request]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
+        self.slices = Slices()
+        """How topics are spread."""
         self.on_moved: list[Callable[[], None]] = []
         """Called when shards have moved."""
         self._attach(self.first)
@@ -70,9 +73,14 @@ class Cluster:
 
     # The way to a topic.
 
-    def shard_of(self, topic: str) -> int | None:
-        """The shard of a topic; None where one process has all."""
-        return shard_of(topic, len(self._owners)) if self._owners else None
+    def shard_of(self, topic: str, partition: int | None = None) -> int | None:
+        """The shard of a topic, or of a partition of it; None where one process has all."""
+        if not self._owners:
+            return None
+        spread = None if partition is None else self.slices.of(topic)
+        if spread is not None and partition is not None:
+            topic = slice_name(topic, spread.of_partition(partition))
+        return shard_of(topic, len(self._owners))
 
     def link_of(self, shard: int | None) -> Link | None:
         """The link to the owner of a shard; None while nobody is known to have it."""
@@ -119,12 +127,35 @@ class Cluster:
         *,
         repeatable: bool = False,
         timeout_s: float | None = None,
+        whole: bool = False,
     ) -> None:
-        """Send a request to the owner of a topic, or anywhere; its reply goes to `on_reply`."""
+        """Send a request to the owner of a topic, or anywhere; its reply goes to `on_reply`.
+
+        Where a topic is spread, messages go to their slices, but for a `whole` request: it hears TopicSpread instead.
+        """
         if topic is None or not self._owners:
             self.first.send(command, body, on_reply, repeatable=repeatable, timeout_s=timeout_s)
+        elif not whole and is_divided(topic, command):
+            send = partial(self._send, command=command, repeatable=repeatable, timeout_s=timeout_s)
+            self.slices.send(topic, command, body, on_reply, send)
+        else:
+            self._send(topic, body, on_reply, command=command, repeatable=repeatable, timeout_s=timeout_s)
+
+    def _send(
+        self,
+        topic: str,
+        body: bytes,
+        on_reply: OnReply,
+        *,
+        command: int,
+        repeatable: bool,
+        timeout_s: float | None,
+    ) -> None:
+        """Send a request to the owner of the shard of a topic, or of a slice."""
+        shard = shard_of(topic, len(self._owners)) if self._owners else None
+        if shard is None:
+            self.first.send(command, body, on_reply, repeatable=repeatable, timeout_s=timeout_s)
             return
-        shard = shard_of(topic, len(self._owners))
         link = None if shard in self._parked else self.link_of(shard)
         if link is not None:
             link.send(command, body, on_reply, repeatable=repeatable, timeout_s=timeout_s, shard=shard)

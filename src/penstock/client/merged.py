@@ -22,6 +22,7 @@ from penstock.client.received import Received
 from penstock.client.remote import RemoteConsumer, wanted_of
 from penstock.model.errors import BrokerClosed, LeaseLost
 from penstock.model.message import MessageId
+from penstock.model.placement import slice_name
 from penstock.model.units import Duration
 from penstock.protocol.consuming import Subscribe
 from penstock.protocol.frames import Command
@@ -39,7 +40,10 @@ def consumer_of(
     """A new consumer, of one shard or of several."""
     by_shard: dict[int | None, list[str]] = {}
     for topic in options.topics:
-        by_shard.setdefault(cluster.shard_of(topic), []).append(topic)
+        spread = cluster.slices.of(topic) if cluster.is_mapped else None
+        names = [topic] if spread is None else [slice_name(topic, number) for number in range(spread.slices)]
+        for name in names:
+            by_shard.setdefault(cluster.shard_of(name), []).append(name)
     if len(by_shard) > 1 and options.name is None:  # a name that one shard gives may be taken in another
         options = msgspec.structs.replace(options, name=f"consumer-{uuid.uuid4().hex[:12]}")
     parts: dict[int | None, RemoteConsumer[Message]] = {}
@@ -244,7 +248,7 @@ class MergedConsumer(Generic[Message]):
         self._room.set()
 
     def _part_of(self, message: Message) -> RemoteConsumer[Message]:
-        return self._by_shard.get(self._cluster.shard_of(message.topic)) or self._parts[0]
+        return self._by_shard.get(self._cluster.shard_of(message.topic, message.partition)) or self._parts[0]
 
     def _by_part(self, messages: Iterable[Message]) -> list[tuple[RemoteConsumer[Message], list[Message]]]:
         found: dict[RemoteConsumer[Message], list[Message]] = {}

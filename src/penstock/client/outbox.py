@@ -12,7 +12,7 @@ from penstock.client.direct import Direct, Directs
 from penstock.client.loop import WAITS_HERE, LoopThread
 from penstock.client.publisher import Publisher, size_of
 from penstock.client.reports import Answer, Report
-from penstock.model.errors import BrokerClosed, NotOwner, Overloaded
+from penstock.model.errors import BrokerClosed, NotOwner, Overloaded, TopicSpread
 from penstock.model.message import Message, MessageId, MessageIds
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_published
@@ -59,7 +59,7 @@ class Outbox:
         try:
             if not direct.ask(Command.PUBLISH, body, replies, repeatable=True):
                 return None
-        except (Overloaded, NotOwner):
+        except (Overloaded, NotOwner, TopicSpread):
             return None  # there, it waits for room, or finds the owner
         return decode_published(replies[0]).ids(topic)[0]
 

@@ -17,10 +17,12 @@ from functools import partial
 from typing import Protocol
 
 from penstock.client.cluster import Cluster
+from penstock.client.regrouping import Entry, Regrouping
 from penstock.model.batch import Batch
-from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded, PenstockError, TopicNotFound
+from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded, PenstockError, TopicNotFound, TopicSpread
 from penstock.model.intake import check_messages, check_producer
 from penstock.model.message import Message, MessageId, MessageIds
+from penstock.model.placement import whole_name
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_published, encode_publish
 
@@ -75,6 +77,10 @@ class _Gathering:
             found.append(half)
         return found
 
+    def entries(self) -> list[Entry]:
+        """Each message, and who hears of it."""
+        return list(zip(self.messages, self.reports, strict=True))
+
     def tell(self, ids: MessageIds | None, error: PenstockError | None) -> None:
         """Report their ids, or why they were not published."""
         outcomes: Iterable[MessageId | None] = itertools.repeat(None) if ids is None else ids
@@ -115,6 +121,7 @@ class Publisher:
         self._full: deque[tuple[str, _Gathering]] = deque()  # wait for earlier requests to be answered
         self._divided: dict[str, _Divided] = {}  # topics that refused a whole request
         self._waiting = self._waiting_bytes = 0  # messages that were not sent yet
+        self._regrouping = Regrouping(self.add)
         self._under_way: dict[int, tuple[Sequence[Awaited], int]] = {}  # requests: who waits, and their size
         self._under_way_bytes = 0
         self._requests = 0
@@ -145,6 +152,10 @@ class Publisher:
 
     def add(self, topic: str, message: Message, report: Told) -> None:
         """Publish a message together with others that come at the same time."""
+        if self._cluster.is_mapped:
+            if self._regrouping.takes(topic, message, report):
+                return
+            topic = self._cluster.slices.name_of(topic, message, self._requests)
         kind = (topic, message.dedupe_id is not None)
         gathering = self._gathering.get(kind)
         if gathering is None:
@@ -185,7 +196,7 @@ class Publisher:
                     future.set_result(ids)
 
         is_known_again = deduped in (0, len(rows))  # else some have a dedupe id, and some nothing to be known by
-        self._request(topic, rows, [future], on_outcome, producer, sequence, repeatable=is_known_again)
+        self._request(topic, rows, [future], on_outcome, producer, sequence, repeatable=is_known_again, single=False)
         return await future
 
     def encode(
@@ -214,6 +225,7 @@ class Publisher:
         waiting += [report for _, gathering in self._full for report in gathering.reports]
         parts = [part for divided in self._divided.values() for part in divided.parts]
         waiting += [report for part in parts for report in part.reports]
+        waiting += self._regrouping.reports()
         while waiting:
             if waiting[-1].done():
                 waiting.pop()
@@ -233,21 +245,27 @@ class Publisher:
         producer: str | None = None,
         sequence: int | None = None,
         repeatable: bool = True,
+        single: bool = True,
     ) -> None:
+        """Send a request; `single` messages can be sent again one by one, wherever they belong."""
         body, count = self.encode(topic, messages, producer, sequence)
         number = self._requests = self._requests + 1
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
             del self._under_way[number]
             self._under_way_bytes -= len(body)
-            on_outcome(None if reply is None else decode_published(reply).ids(topic), error)
+            on_outcome(None if reply is None else decode_published(reply).ids(whole_name(topic)), error)
+            if single:
+                self._regrouping.answered(topic, is_done=error is None)
             self._less.set()
             self._send_full()
 
         if not count:
             on_outcome(MessageIds(topic, []), None)
             return
-        self._cluster.send(topic, Command.PUBLISH, body, on_reply, repeatable=repeatable)
+        if single:
+            self._regrouping.sent(topic)
+        self._cluster.send(topic, Command.PUBLISH, body, on_reply, repeatable=repeatable, whole=single)
         self._under_way[number] = (reports, len(body))
         self._under_way_bytes += len(body)
 
@@ -287,6 +305,8 @@ class Publisher:
     def _published(
         self, topic: str, gathering: _Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> None:
+        if isinstance(error, TopicSpread) and self._regroup(topic, gathering, error):
+            return
         if not _is_divisible(gathering, error):
             self._tell(gathering, ids, error)
             return
@@ -297,6 +317,24 @@ class Publisher:
         divided = self._divided[topic] = _Divided(self._link.loop.time() + self._link.timeout_s)
         self._divide(gathering, divided.parts.append)
         self._send_parts(topic)
+
+    def _regroup(self, topic: str, gathering: _Gathering, error: TopicSpread) -> bool:
+        """Gather messages once more, for their topic is spread otherwise than was known; whether they are."""
+        self._cluster.slices.note(error)
+        return self._regrouping.refused(topic, gathering.entries(), self._take_waiting)
+
+    def _take_waiting(self, topic: str) -> list[Entry]:
+        """The messages of a topic that wait to be sent, which are none then."""
+        some = [(kind, self._gathering.pop(kind)) for kind in list(self._gathering) if whole_name(kind[0]) == topic]
+        full = [(name, gathering) for name, gathering in self._full if whole_name(name) == topic]
+        self._full = deque(each for each in self._full if whole_name(each[0]) != topic)
+        found: list[Entry] = []
+        for gathering in [*(each for _, each in full), *(each for _, each in some)]:
+            if gathering.timer is not None:
+                gathering.timer.cancel()
+            self._sent(gathering)
+            found += gathering.entries()
+        return found
 
     # What is sent in parts.
 
@@ -316,7 +354,7 @@ class Publisher:
             try:
                 self._request(topic, part.messages, part.reports, partial(self._part_published, topic, part))
             except PenstockError as error:
-                self._note_part(divided, part, None, error)
+                self._note_part(topic, divided, part, None, error)
             else:
                 return
         del self._divided[topic]
@@ -325,14 +363,14 @@ class Publisher:
         self, topic: str, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> None:
         divided = self._divided[topic]
-        if self._note_part(divided, part, ids, error):
+        if self._note_part(topic, divided, part, ids, error):
             self._send_parts(topic)
         else:
             self._link.loop.call_later(divided.pause_s, self._send_parts, topic)
             divided.pause_s = min(_PAUSE_S_MAX, divided.pause_s * 2)
 
     def _note_part(
-        self, divided: _Divided, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
+        self, topic: str, divided: _Divided, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> bool:
         """Note the outcome of a part; whether the next one can be sent at once."""
         now_s = self._link.loop.time()
@@ -340,6 +378,8 @@ class Publisher:
             divided.until_s, divided.pause_s = now_s + self._link.timeout_s, _PAUSE_S
         if _is_divisible(part, error):
             self._divide(part, divided.parts.appendleft, backwards=True)
+        elif isinstance(error, TopicSpread) and self._regroup(topic, part, error):
+            pass
         elif isinstance(error, Overloaded) and now_s < divided.until_s:
             self._waiting += 1
             self._waiting_bytes += part.size_bytes

@@ -17,7 +17,7 @@ from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit, together
 from penstock.model.errors import LeaseLost, PenstockError
 from penstock.model.names import check_topic_names
-from penstock.model.placement import is_slice
+from penstock.model.placement import is_slice, whole_name
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration
 from penstock.segments.window import Rows
@@ -57,8 +57,12 @@ def consume(
 
 
 def _names_of(topics: str | Sequence[str]) -> list[str]:
-    """The topics, or the one slice, of a consumer."""
-    return [topics] if isinstance(topics, str) and is_slice(topics) else check_topic_names(topics)
+    """The topics, or slices of different topics, of a consumer."""
+    names = [topics] if isinstance(topics, str) else topics
+    if isinstance(names, list) and any(map(is_slice, names)):
+        check_topic_names([whole_name(name) if is_slice(name) else name for name in names])
+        return names
+    return check_topic_names(topics)
 
 
 def _new_name(shards: Shards, shard: Shard) -> str:

@@ -16,7 +16,7 @@ from penstock.model.info import BrokerStatus, GroupInfo, RecoveryReport, TopicIn
 from penstock.model.intake import to_bytes
 from penstock.model.message import Data
 from penstock.model.names import Priority
-from penstock.model.placement import shard_of
+from penstock.model.placement import is_slice, shard_of
 from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.model.units import Duration
 from penstock.shard.interrupts import uninterrupted
@@ -117,7 +117,7 @@ def schedule(
 ) -> Schedule:
     """Make a schedule, or another one of the same name instead: the old one goes when the new one is durable."""
     spread = spread_of(shards, topic)
-    home = shards.of(topic)
+    topic, (home, *_) = find(shards, topic) if is_slice(topic) else (topic, (shards.of(topic),))
     if spread is not None and key is not None:  # the slice of its messages
         home = of_slice(shards, topic, spread, spread.of_key(to_bytes("key", key)))
 

@@ -15,8 +15,7 @@ from penstock.journal import Commit, together
 from penstock.model.errors import InvalidArgument
 from penstock.model.intake import Intake, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
-from penstock.model.placement import Spread, is_slice
-from penstock.shard.routing import check_partition
+from penstock.model.placement import Spread, is_slice, rows_of_slices
 
 if TYPE_CHECKING:
     from penstock.cluster.shards import Shards
@@ -68,7 +67,7 @@ def publish_intake(
     if spread is None:
         topic, shard = one_shard(shards, topic)
         return shard.publish_intake(topic, intake, now_us, name)
-    rows = rows_of_slices(topic, spread, intake, next(shards.turns))
+    rows = _rows_of(topic, spread, intake, next(shards.turns))
     # All of them are looked up before anything is published.
     parts = [(of_slice(shards, topic, spread, number), places) for number, places in rows.items()]
     published = [shard.publish_intake(topic, part_of(intake, places), now_us, name) for shard, places in parts]
@@ -99,7 +98,7 @@ def stage_intake(
         return shard.stages.stage_intake(stage, topic, intake, now_us, writer, number, is_part=is_part)
     if intake.batch.producer is not None:
         raise InvalidArgument("what is staged gets its producer and sequence when it is published")
-    rows = rows_of_slices(topic, spread, intake, number if writer is not None else next(shards.turns))
+    rows = _rows_of(topic, spread, intake, number if writer is not None else next(shards.turns))
     parts = [(of_slice(shards, topic, spread, slice_), places) for slice_, places in rows.items()]
     for shard, places in parts:
         part = part_of(intake, places)
@@ -119,41 +118,16 @@ def _shard_of(
     if spread is None:
         return one_shard(shards, topic)
     origin = None if producer is None else f"{producer}/{sequence}"
-    number = slice_of(topic, spread, partition, single.key, single.dedupe_id, origin)
+    number = spread.of_message(topic, partition, single.key, single.dedupe_id, origin)
     return topic, of_slice(shards, topic, spread, next(shards.turns) % spread.slices if number is None else number)
 
 
-def slice_of(
-    topic: str, spread: Spread, partition: object, key: bytes | None, dedupe_id: str | None, origin: str | None = None
-) -> int | None:
-    """The slice of a message; None: any. `origin` is its producer and sequence as text."""
-    if partition is not None:
-        check_partition(topic, spread.partitions, partition)
-        assert isinstance(partition, int)
-        return spread.of_partition(partition)
-    if key is not None:
-        return spread.of_key(key)
-    text = dedupe_id if dedupe_id is not None else origin
-    return None if text is None else spread.of_text(text)
-
-
-def rows_of_slices(topic: str, spread: Spread, intake: Intake, turn: int) -> dict[int, Sequence[int]]:
-    """The rows of a batch that go to each slice; those that may go to any go to one together."""
-    batch, asked = intake.batch, intake.partitions
-    keys, dedupe_ids, count = batch.keys, batch.dedupe_ids, len(batch.values)
-    together_in = turn % spread.slices
-    if batch.producer is not None:
-        together_in = spread.of_text(f"{batch.producer}/{batch.sequence}")
-    if asked is None and keys is None and dedupe_ids is None:
-        return {together_in: range(count)}
-    nothing: list[None] = [None] * count
-    rows: dict[int, list[int]] = {}
-    for row, (partition, key, dedupe_id) in enumerate(
-        zip(asked or nothing, keys or nothing, dedupe_ids or nothing, strict=True)
-    ):
-        number = slice_of(topic, spread, partition, key, dedupe_id)
-        rows.setdefault(together_in if number is None else number, []).append(row)
-    return {**rows}
+def _rows_of(topic: str, spread: Spread, intake: Intake, turn: int) -> dict[int, Sequence[int]]:
+    """The rows of a batch that go to each slice."""
+    batch = intake.batch
+    origin = None if batch.producer is None else f"{batch.producer}/{batch.sequence}"
+    count = len(batch.values)
+    return rows_of_slices(topic, spread, count, intake.partitions, batch.keys, batch.dedupe_ids, origin, turn)
 
 
 def part_of(intake: Intake, rows: Sequence[int]) -> Intake:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.log.topics import Topic
-from penstock.model.errors import TopicSpread
+from penstock.model.errors import TopicNotFound, TopicSpread
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.placement import Spread, is_slice, living, parse_slice, shard_of, shards_of
 
@@ -21,19 +21,32 @@ if TYPE_CHECKING:
 
 
 def find(shards: Shards, topic: str) -> tuple[str, Sequence[Shard]]:
-    """The name of a topic and the shards that have it, its home first; or the one that has the slice that is named.
+    """The name of a topic and the shards that have it, its home first; or those that have the slices that are named.
 
     Raises TopicSpread where other processes have some of them, and NotOwner where another one is its home.
     """
     if shards.count == 1:
         return topic, (shards.only,)
     if is_slice(topic):
-        name, shard = find_slice(shards, topic)
-        return name, (shard,)
+        name, number = parse_slice(topic)
+        return name, held_slices(shards, name) if number is None else (find_slice(shards, topic)[1],)
     spread = spread_of(shards, topic)
     if spread is None:
         return topic, (shards.of(topic),)
     return topic, [of_slice(shards, topic, spread, number) for number in range(spread.slices)]
+
+
+def held_slices(shards: Shards, topic: str) -> list[Shard]:
+    """The shards here that have slices of a topic, in the order of the slices; raises TopicNotFound for none."""
+    names = (check_topic_name(topic), living(topic) if topic.endswith(DEAD_LETTERS) else topic)
+    found: dict[int, Shard] = {}
+    for shard in shards:
+        known = next((shard.catalog.by_name[name] for name in names if name in shard.catalog.by_name), None)
+        if known is not None and known.config.spread > 1:
+            found[known.slice] = shard
+    if not found:
+        raise TopicNotFound(f"there is no topic {topic!r}")
+    return [found[number] for number in sorted(found)]
 
 
 def spread_of(shards: Shards, topic: str) -> Spread | None:
@@ -57,6 +70,7 @@ def of_slice(shards: Shards, topic: str, spread: Spread, number: int) -> Shard:
         raise TopicSpread(
             f"{topic} is spread over {spread.slices} shards, which are in several processes: nothing was done here; "
             "ask each of its slices, as newer clients do",
+            topic,
             *spread,
         )
     return shards[shard]
@@ -80,12 +94,12 @@ def find_slice(shards: Shards, name: str) -> tuple[str, Shard]:
     topic, number = parse_slice(name)
     check_topic_name(topic)
     if number is None or number >= shards.count:
-        raise TopicSpread(f"{topic} has no such slice: nothing was done; ask for the topic")
+        raise TopicSpread(f"{topic} has no such slice: nothing was done; ask for the topic", topic)
     shard = shards.of(name)
     names = shard.catalog.by_name
     known = names.get(topic) or (names.get(living(topic)) if topic.endswith(DEAD_LETTERS) else None)
     if known is None or known.config.spread <= number:
-        raise TopicSpread(f"{topic} has no slice {number}: nothing was done; ask for the topic")
+        raise TopicSpread(f"{topic} has no slice {number}: nothing was done; ask for the topic", topic)
     return topic, shard
 
 

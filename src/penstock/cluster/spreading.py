@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.cluster import publishing
 from penstock.cluster.merging import merge_groups, merge_layouts, merge_topics
 from penstock.cluster.slices import find, of_slice, spread_of
+from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
 from penstock.model.errors import (
     BrokerClosed,
@@ -30,8 +31,8 @@ from penstock.model.layout import TopicLayout
 from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS
-from penstock.model.options import check_limit, optional, whole
-from penstock.model.placement import Spread, share
+from penstock.model.options import check_limit, check_rate, optional, whole
+from penstock.model.placement import Spread, check_partition, is_slice, part_name, shards_of, whole_name
 from penstock.model.schedules import DelayedMessage, check_open_topic
 from penstock.model.units import Duration, Time
 from penstock.shard.operations import dead_letters as letters_of
@@ -39,7 +40,6 @@ from penstock.shard.operations import delays as delays_of
 from penstock.shard.operations import groups as groups_of
 from penstock.shard.operations import replay as replay_of
 from penstock.shard.reading.layouts import topic_layout
-from penstock.shard.routing import check_partition
 from penstock.shard.upkeep import retention
 from penstock.views import info
 
@@ -66,18 +66,19 @@ def create_group(
     name, slices = find(shards, topic)
     limit = optional(whole(1, 1_000_000_000))(max_in_flight)
     made: list[GroupInfo] = []
-    for number in reversed(range(len(slices))):
-        own = None if limit is None else share(limit, number, len(slices))
+    for shard in reversed(slices):
+        known = shard.catalog.by_name.get(name)
+        own = limit if limit is None or known is None else known.share(limit)
         try:
-            made += [
+            made.append(
                 groups_of.create_group(
-                    slices[number], name, group, start=start, visibility_timeout=visibility_timeout, max_in_flight=own
+                    shard, name, group, start=start, visibility_timeout=visibility_timeout, max_in_flight=own
                 )
-            ]
+            )
         except GroupInUse:
-            if number == 0:
+            if known is None or known.slice == 0:
                 raise
-            made.append(groups_of.group(slices[number], name, group))  # of an attempt that was interrupted
+            made.append(groups_of.group(shard, name, group))  # of an attempt that was interrupted
     return merge_groups(made[::-1])
 
 
@@ -89,10 +90,10 @@ def group(shards: Shards, topic: str, group: str) -> GroupInfo:
 def seek_group(shards: Shards, topic: str, group: str, to: int | str | Time, *, partition: int | None = None) -> None:
     """Move a group to an offset, a time, or to the beginning or the end."""
     name, slices = find(shards, topic)
-    if partition is not None and len(slices) > 1:
-        slices = [_slice_with(slices, name, partition)]
-    elif len(slices) > 1 and isinstance(to, int) and not isinstance(to, bool):
-        raise InvalidArgument(f"{name} is spread over {len(slices)} shards: give the partition that offset {to} is of")
+    if partition is not None:
+        slices = _with_partition(slices, name, partition)
+    elif isinstance(to, int) and not isinstance(to, bool) and _known(slices, name).config.spread > 1:
+        raise InvalidArgument(f"{name} is spread over several shards: give the partition that offset {to} is of")
     for shard in reversed(slices):
         groups_of.seek_group(shard, name, group, to, partition=partition)
 
@@ -136,6 +137,8 @@ def delete_group(shards: Shards, topic: str, group: str) -> None:
 
 def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
     """Make a topic by hand, with options of its own; one that is spread is made in each of its shards."""
+    if is_slice(name):
+        return _create_held(shards, check_open_topic(whole_name(name)), options)
     shard = shards.of(check_open_topic(name))
     config = TopicConfig.parse(options, shards.config.topic_defaults)
     dead_of = spread_of(shards, name) if name.endswith(DEAD_LETTERS) else None
@@ -156,6 +159,15 @@ def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> To
     for slice_ in reversed(slices):
         _make_slice(slice_, name, config, options)
     return topic_info(shards, name)
+
+
+def _create_held(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
+    """Make those slices of a topic that are here, but for that of its home, whose process has checked the options."""
+    config = TopicConfig.parse(options, shards.config.topic_defaults)
+    for number in shards_of(name, config.spread, shards.count)[1:]:
+        if number in shards:
+            _make_slice(shards[number], name, config, options)
+    return topic_info(shards, part_name(name))
 
 
 def check_spread(name: str, config: TopicConfig, shards: int) -> None:
@@ -230,7 +242,7 @@ def layout(shards: Shards, topic: str, *, segments: bool = True) -> TopicLayout:
 def trim(shards: Shards, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
     """Remove the segments that lie wholly before these offsets."""
     name, slices = find(shards, topic)
-    if len(slices) == 1:
+    if _known(slices, name).config.spread == 1:
         return retention.trim(slices[0], name, before, events)
     own_events = dict(_by_slice(slices, name, groups_of.positions_of(events or {})))
     parts = _by_slice(slices, name, groups_of.positions_of(before))
@@ -268,7 +280,8 @@ def list_dead_letters(shards: Shards, topic: str, after: MessageId | None = None
     name, slices = find(shards, topic)
     if len(slices) == 1:
         return letters_of.list_dead_letters(slices[0], name, after)
-    return itertools.chain.from_iterable(letters_of.list_dead_letters(shard, name, after) for shard in slices)
+    found = [letters_of.list_dead_letters(shard, name, after) for shard in slices]
+    return heapq.merge(*found, key=lambda letter: letter.id)
 
 
 def redrive(
@@ -316,9 +329,11 @@ def replay(
 ) -> int:
     """A window of the past once more, into a fresh group (of each slice) or a function; how many messages."""
     name, slices = find(shards, topic)
-    if partition is not None and len(slices) > 1 and not isinstance(to, str):
-        slices = [_slice_with(slices, name, partition)]
-    shared = rate if rate is None or len(slices) == 1 or not isinstance(to, str) else rate / len(slices)
+    if partition is not None and not isinstance(to, str):
+        slices = _with_partition(slices, name, partition)
+    shared = check_rate(rate)
+    if shared is not None and isinstance(to, str):  # the replays of all slices go on at the same time
+        shared /= _known(slices, name).config.spread
     return sum(
         replay_of.replay(
             shard,
@@ -353,20 +368,29 @@ def _where_it_is(shards: Shards, topic: str, ask: Callable[[Shard, str], Answer]
     return found[::-1]
 
 
-def _slice_with(slices: Sequence[Shard], topic: str, partition: object) -> Shard:
-    """The slice that has a partition."""
-    with slices[0].lock:
-        check_partition(topic, len(slices[0].topic(topic).partitions), partition)
-    assert isinstance(partition, int)
-    return slices[partition % len(slices)]
+def _known(slices: Sequence[Shard], topic: str) -> Topic:
+    """A topic as one of these slices knows it: the dead letters of one are there when the first message has died."""
+    found = (known for shard in slices if (known := shard.catalog.by_name.get(topic)) is not None)
+    return next(found, None) or slices[0].topic(topic)
+
+
+def _with_partition(slices: Sequence[Shard], topic: str, partition: object) -> Sequence[Shard]:
+    """The slice that has a partition, if it is one of these."""
+    known = _known(slices, topic)
+    if known.config.spread == 1:
+        return slices
+    check_partition(topic, len(known.partitions), partition)
+    return [shard for shard in slices if partition in shard.topic(topic).own_partitions]
 
 
 def _by_slice(slices: Sequence[Shard], topic: str, given: Mapping[int, int]) -> Iterator[tuple[Shard, dict[int, int]]]:
     """What is given by partition, for each slice: all of them are asked to do it, the first one last."""
-    if len(slices) == 1:
+    known = _known(slices, topic)
+    if known.config.spread == 1:
         yield slices[0], dict(given)
         return
     for partition in given:
-        _slice_with(slices, topic, partition)
-    for number in reversed(range(len(slices))):
-        yield slices[number], {partition: at for partition, at in given.items() if partition % len(slices) == number}
+        check_partition(topic, len(known.partitions), partition)
+    for shard in reversed(slices):
+        own = shard.topic(topic).own_partitions
+        yield shard, {partition: offset for partition, offset in given.items() if partition in own}

@@ -142,6 +142,7 @@ class Topic:
             raise TopicSpread(
                 f"partition {partition} of {self.name} is in another shard: the topic is spread over "
                 f"{self.config.spread} of them, and nothing was done here",
+                self.name,
                 self.config.spread,
                 len(self.partitions),
             )

@@ -111,12 +111,13 @@ class NotOwner(BrokerClosed):
 class TopicSpread(PenstockError):
     """The topic is spread over shards of several processes, and this is for another one: nothing was done here.
 
-    `slices` and `partitions` tell how it is spread; clients that follow shards ask the owner of the right slice.
+    `topic`, `slices` and `partitions` tell how it is spread, or is not (any more) with one slice. Clients that follow
+    shards ask the owners of the slices.
     """
 
-    def __init__(self, message: str, slices: int = 1, partitions: int = 1) -> None:
-        super().__init__(message, slices, partitions)
-        self.slices, self.partitions = slices, partitions
+    def __init__(self, message: str, topic: str = "", slices: int = 1, partitions: int = 1) -> None:
+        super().__init__(message, topic, slices, partitions)
+        self.topic, self.slices, self.partitions = topic, slices, partitions
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+from penstock.model.bounds import shown
+from penstock.model.errors import InvalidArgument
 from penstock.model.names import DEAD_LETTERS
 
 SHARDS_MAX = 1024
@@ -29,7 +32,7 @@ def shard_of(topic: str, shards: int) -> int:
     if shards == 1:
         return 0
     name, number = parse_slice(topic)
-    if number is not None:
+    if number is not None:  # `shards_of` as many as there are, for its number says nothing of how many slices
         return shards_of(name, shards, shards)[number % shards]
     seed = _seed_of(topic)
     return max(range(shards), key=lambda shard: weight(seed, shard))
@@ -58,17 +61,26 @@ def slice_name(topic: str, number: int) -> str:
     return f"{topic}{_SLICE}{number}"
 
 
+def part_name(topic: str) -> str:
+    """The slices of a topic that a process has, as other processes ask for them: `orders#`."""
+    return f"{topic}{_SLICE}"
+
+
 def is_slice(name: object) -> bool:
-    """Whether a name asks for a slice, and for no whole topic."""
+    """Whether a name asks for slices, and for no whole topic."""
     return isinstance(name, str) and _SLICE in name
 
 
+def whole_name(name: str) -> str:
+    """The topic whose slice is meant, or that is meant itself."""
+    return name.partition(_SLICE)[0]
+
+
 def parse_slice(name: str) -> tuple[str, int | None]:
-    """The topic, and which slice of it is meant; None: all of it."""
-    topic, mark, number = name.partition(_SLICE)
-    if mark and len(number) <= _DIGITS_MAX and number.isascii() and number.isdecimal():
-        return topic, int(number)
-    return name, None
+    """The topic, and which slice of it is meant; None: all of it, or those that are there."""
+    topic, _, number = name.partition(_SLICE)
+    is_number = 0 < len(number) <= _DIGITS_MAX and number.isascii() and number.isdecimal()
+    return topic, int(number) if is_number else None
 
 
 class Place(NamedTuple):
@@ -101,7 +113,49 @@ class Spread(NamedTuple):
 
     def of_text(self, text: str) -> int:
         """The slice that a text chooses, always the same: a dedupe id, or who publishes what."""
-        return self.of_partition(crc32(text.encode()) % self.partitions)
+        return self.of_partition(crc32(text.encode(errors="replace")) % self.partitions)
+
+    def of_message(
+        self, topic: str, partition: object, key: bytes | None, dedupe_id: str | None, origin: str | None = None
+    ) -> int | None:
+        """The slice of a message; None: any. `origin` is who publishes it, and its sequence, as text."""
+        if partition is not None:
+            check_partition(topic, self.partitions, partition)
+            return self.of_partition(int(partition))  # type: ignore[call-overload]
+        if key is not None:
+            return self.of_key(key)
+        text = dedupe_id if dedupe_id is not None else origin
+        return None if text is None else self.of_text(text)
+
+
+def rows_of_slices(
+    topic: str,
+    spread: Spread,
+    count: int,
+    partitions: Sequence[int | None] | None,
+    keys: Sequence[bytes | None] | None,
+    dedupe_ids: Sequence[str | None] | None,
+    origin: str | None,
+    turn: int,
+) -> dict[int, Sequence[int]]:
+    """Which of so many messages go to each slice; those that may go to any go to one together."""
+    shared = turn % spread.slices if origin is None else spread.of_text(origin)
+    if partitions is None and keys is None and dedupe_ids is None:
+        return {shared: range(count)}
+    nothing: list[None] = [None] * count
+    rows: dict[int, list[int]] = {}
+    for row, (partition, key, dedupe_id) in enumerate(
+        zip(partitions or nothing, keys or nothing, dedupe_ids or nothing, strict=True)
+    ):
+        number = spread.of_message(topic, partition, key, dedupe_id)
+        rows.setdefault(shared if number is None else number, []).append(row)
+    return {**rows}
+
+
+def check_partition(topic: str, partitions: int, partition: object) -> None:
+    """Raise if the topic has no such partition."""
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < partitions:
+        raise InvalidArgument(f"{topic} has no partition {shown(partition)}: it has 0 to {partitions - 1}")
 
 
 def share(limit: int, number: int, slices: int) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.model import errors
 from penstock.model.bounds import error_text
-from penstock.model.errors import LeaseLost, NotOwner, PenstockError
+from penstock.model.errors import LeaseLost, NotOwner, PenstockError, TopicSpread
 from penstock.model.message import MessageId
 from penstock.protocol.decoding import decoder
 from penstock.protocol.frames import ProtocolError
@@ -35,6 +35,7 @@ _CODES: dict[int, type[PenstockError]] = {
     19: errors.Unauthenticated,
     20: errors.Forbidden,
     21: errors.NotOwner,
+    22: errors.TopicSpread,
 }
 UNKNOWN = 0
 """An internal error of the server: its log has details."""
@@ -67,9 +68,20 @@ class OwnerFailure(Failure, array_like=True, gc=False):
     """Who is asked instead."""
 
 
+class SpreadFailure(Failure, array_like=True, gc=False):
+    """The body of TopicSpread, which has three fields more."""
+
+    topic: str = ""
+    slices: int = 1
+    partitions: int = 1
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = decoder(Failure)
-_decode_owner = decoder(OwnerFailure)
+_decode_more = {
+    errors.NotOwner: decoder(OwnerFailure),
+    errors.TopicSpread: decoder(SpreadFailure),
+}
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -83,6 +95,8 @@ def failure_of(error: BaseException) -> Failure:
             if isinstance(error, NotOwner):
                 owner = Owner(error.shard, error.epoch, error.address)
                 return OwnerFailure(code, failure.message, known, owner)
+            if isinstance(error, TopicSpread):
+                return SpreadFailure(code, failure.message, known, error.topic, error.slices, error.partitions)
             return failure
     return Failure(UNKNOWN, _text(f"the server failed at this request: {error_text(error)}"))
 
@@ -96,8 +110,9 @@ def decode_failure(body: bytes | memoryview) -> PenstockError:
     """The error in a frame, as the embedded broker would raise it."""
     try:
         failure = _decode(body)
-        if failure.code == _BY_CLASS[NotOwner]:
-            failure = _decode_owner(body)
+        decode_more = _decode_more.get(_CODES.get(failure.code, PenstockError))
+        if decode_more is not None:
+            failure = decode_more(body)
     except msgspec.MsgspecError as error:
         return ProtocolError(f"an error came that cannot be read: {error}")
     return error_of(failure)
@@ -111,6 +126,9 @@ def error_of(failure: Failure) -> PenstockError:
     if kind is NotOwner:
         owner = (failure.owner if isinstance(failure, OwnerFailure) else None) or Owner(0)
         return NotOwner(failure.message, owner.shard, owner.epoch, owner.address)
+    if kind is TopicSpread:
+        spread = failure if isinstance(failure, SpreadFailure) else SpreadFailure(failure.code, failure.message)
+        return TopicSpread(failure.message, spread.topic, max(1, spread.slices), max(1, spread.partitions))
     if kind is errors.CorruptData:
         return _corrupt(failure.message)
     return kind(failure.message)

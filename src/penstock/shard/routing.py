@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.log.topics import Topic
-from penstock.model.bounds import shown
-from penstock.model.errors import InvalidArgument
 from penstock.model.intake import Intake
 from penstock.model.message import IdRun, MessageIds
-
-
-def check_partition(topic: str, partitions: int, partition: object) -> None:
-    """Raise if the topic has no such partition."""
-    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition < partitions:
-        raise InvalidArgument(f"{topic} has no partition {shown(partition)}: it has 0 to {partitions - 1}")
 
 
 def route(topic: Topic, intake: Intake, keyless: int) -> dict[int, Sequence[int]]:

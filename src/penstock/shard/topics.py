@@ -11,10 +11,9 @@ from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
 from penstock.model.errors import LimitExceeded, TopicExists, TopicNotFound
 from penstock.model.names import DEAD_LETTERS
-from penstock.model.placement import living
+from penstock.model.placement import check_partition, living
 from penstock.model.schedules import SCHEDULES, check_open_topic
 from penstock.shard.core import Core
-from penstock.shard.routing import check_partition
 
 
 class Topics:

@@ -9,10 +9,10 @@ from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost, Overloaded, TopicNotFound
+from penstock.model.placement import check_partition
 from penstock.server.services import Services
 from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.leased_messages import Leased, LeasedMessage
-from penstock.shard.routing import check_partition
 
 GROUP = "line"
 """The group of everybody who consumes through the text port."""

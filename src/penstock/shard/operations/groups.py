@@ -19,12 +19,12 @@ from penstock.model.group_settings import GroupSettings, encode_changed
 from penstock.model.info import GroupInfo, MemberInfo
 from penstock.model.names import check_group_name
 from penstock.model.options import duration, optional, whole
+from penstock.model.placement import check_partition
 from penstock.model.schedules import check_open_topic
 from penstock.model.units import Duration, Time, parse_digits, parse_time_us
 from penstock.segments.window import Window
 from penstock.shard.interrupts import uninterrupted
 from penstock.shard.reading.log_reader import LogReader
-from penstock.shard.routing import check_partition
 
 if TYPE_CHECKING:
     from penstock.shard.dispatch.active_group import ActiveGroup

@@ -17,11 +17,11 @@ from penstock.log.reservations import reserve_removal
 from penstock.log.topics import Topic
 from penstock.model.errors import TopicNotFound
 from penstock.model.events import Event, EventKind
+from penstock.model.placement import check_partition
 from penstock.model.schedules import check_open_topic
 from penstock.model.stored import SegmentInfo, archived_name, segment_name
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.operations.groups import positions_of
-from penstock.shard.routing import check_partition
 from penstock.storage import put_file, read_file
 from penstock.storage.refusals import told_as_refusals
 
