@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from penstock.api.operations import OPERATIONS
 from penstock.client.link import Link
 from penstock.client.requests import decode_result, encode_call, topic_of
+from penstock.client.slices import Slices
 from penstock.protocol.frames import Command
 from penstock.protocol.session import encode
 
@@ -23,6 +24,11 @@ class AsyncCaller(ABC):
     @abstractmethod
     def link(self) -> Link:
         """The connection, and what is known of the server."""
+
+    @property
+    @abstractmethod
+    def slices(self) -> Slices:
+        """What is known of topics that are spread."""
 
     @abstractmethod
     async def ask(

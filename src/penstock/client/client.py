@@ -20,6 +20,7 @@ from penstock.client.merged import AnyRemote, consumer_of
 from penstock.client.messaging import AsyncClientMessaging
 from penstock.client.publisher import Publisher
 from penstock.client.received import Received
+from penstock.client.slices import Slices
 from penstock.client.staging import AsyncClientStaging
 from penstock.model.errors import BrokerClosed, TopicSpread
 from penstock.model.names import check_group_name
@@ -92,6 +93,11 @@ class AsyncClient(AsyncClientMessaging, AsyncClientStaging, AsyncClientAdministr
     def link(self) -> Link:
         """The connection to the address that was given, and what is known of the server."""
         return self._parts[0].first
+
+    @property
+    def slices(self) -> Slices:
+        """What is known of topics that are spread."""
+        return self._parts[0].slices
 
     @property
     def publisher(self) -> Publisher:

@@ -21,7 +21,7 @@ from penstock.client.pending import OnReply, Request, awaited
 from penstock.client.slices import Slices, is_divided
 from penstock.model.cluster_map import ClusterMap
 from penstock.model.errors import BrokerClosed, ConnectionLost, NotOwner
-from penstock.model.placement import shard_of, slice_name
+from penstock.model.placement import shard_of
 from penstock.protocol.frames import HEADER_BYTES
 
 _SWEEP_S = 0.25
@@ -77,10 +77,8 @@ class Cluster:
         """The shard of a topic, or of a partition of it; None where one process has all."""
         if not self._owners:
             return None
-        spread = None if partition is None else self.slices.of(topic)
-        if spread is not None and partition is not None:
-            topic = slice_name(topic, spread.of_partition(partition))
-        return shard_of(topic, len(self._owners))
+        name = topic if partition is None else self.slices.name_of_partition(topic, partition)
+        return shard_of(name, len(self._owners))
 
     def link_of(self, shard: int | None) -> Link | None:
         """The link to the owner of a shard; None while nobody is known to have it."""

@@ -14,6 +14,7 @@ from penstock.client.publisher import Publisher, size_of
 from penstock.client.reports import Answer, Report
 from penstock.model.errors import BrokerClosed, NotOwner, Overloaded, TopicSpread
 from penstock.model.message import Message, MessageId, MessageIds
+from penstock.model.placement import whole_name
 from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_published
 
@@ -43,25 +44,26 @@ class Outbox:
         """Publish a message, and wait until it is durable."""
         if self._loop.is_here:
             raise RuntimeError(WAITS_HERE)
-        direct = self._directs.of(topic)
+        name = self._publisher.name_of(topic, message)
+        direct = self._directs.of(name)
         if direct.generation and not self._unreported and not self._closed and not self._publisher.lingers:
-            identity = self._publish_here(direct, topic, message)
+            identity = self._publish_here(direct, name, message)
             if identity is not None:
                 return identity
         answer = Answer()
         self._hand_over(topic, message, answer)
         return answer.wait()
 
-    def _publish_here(self, direct: Direct, topic: str, message: Message) -> MessageId | None:
+    def _publish_here(self, direct: Direct, name: str, message: Message) -> MessageId | None:
         """Publish a message from this thread; None if that was not possible, and it was not published."""
         replies: list[bytes] = []
-        body, _ = self._publisher.encode(topic, [message])
+        body, _ = self._publisher.encode(name, [message])
         try:
             if not direct.ask(Command.PUBLISH, body, replies, repeatable=True):
                 return None
         except (Overloaded, NotOwner, TopicSpread):
             return None  # there, it waits for room, or finds the owner
-        return decode_published(replies[0]).ids(topic)[0]
+        return decode_published(replies[0]).ids(whole_name(name))[0]
 
     def publish_soon(self, topic: str, message: Message) -> Report:
         """Publish a message in the background; its report. Blocks only while too many are unreported."""

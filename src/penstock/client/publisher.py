@@ -155,7 +155,7 @@ class Publisher:
         if self._cluster.is_mapped:
             if self._regrouping.takes(topic, message, report):
                 return
-            topic = self._cluster.slices.name_of(topic, message, self._requests)
+            topic = self.name_of(topic, message)
         kind = (topic, message.dedupe_id is not None)
         gathering = self._gathering.get(kind)
         if gathering is None:
@@ -171,6 +171,11 @@ class Publisher:
         self._waiting_bytes += size_bytes
         if len(gathering.messages) >= self._batch_size or gathering.size_bytes >= _LARGE_BYTES:
             self._send_gathered(kind)
+
+    def name_of(self, topic: str, message: Message) -> str:
+        """The slice that a message goes to, where its topic is known to be spread; else that."""
+        slices = self._cluster.slices
+        return slices.name_of(topic, message, self._requests) if slices else topic
 
     async def publish_many(
         self, topic: str, messages: Iterable[Message | bytes | str], producer: str | None, sequence: int | None

@@ -43,8 +43,13 @@ class Slices:
         else:
             self._known.pop(error.topic, None)
 
+    def name_of_partition(self, topic: str, partition: int) -> str:
+        """The slice that has a partition; the topic itself where it is not spread."""
+        spread = self._known.get(topic)
+        return topic if spread is None else slice_name(topic, spread.of_partition(partition))
+
     def name_of(self, topic: str, message: Message, turn: int) -> str:
-        """The slice that a message goes to; the topic itself where it is not spread, or the message is wrong."""
+        """The slice that a message goes to; the topic itself where it is not spread."""
         spread = self._known.get(topic)
         if spread is None:
             return topic

@@ -17,12 +17,13 @@ from penstock.client.link import Link
 from penstock.client.loop import LoopThread
 from penstock.client.outbox import Outbox
 from penstock.client.received import Received
+from penstock.client.slices import Slices
 from penstock.client.sync_administration import ClientAdministration
 from penstock.client.sync_messaging import ClientMessaging
 from penstock.client.sync_staging import ClientStaging
 from penstock.client.waited import WaitedConsumer
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed, NotOwner
+from penstock.model.errors import BrokerClosed, NotOwner, TopicSpread
 from penstock.model.info import RecoveryReport
 from penstock.model.units import Duration
 from penstock.protocol.consuming import Subscribe
@@ -86,6 +87,11 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         return self._client.link
 
     @property
+    def slices(self) -> Slices:
+        """What is known of topics that are spread."""
+        return self._client.slices
+
+    @property
     def publisher(self) -> Outbox:
         """What messages are published through."""
         return self._outbox
@@ -110,7 +116,7 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         timeout_s: float | None = None,
     ) -> bytes:
         replies: list[bytes] = []
-        with contextlib.suppress(NotOwner):  # nothing was done: the loop finds the owner
+        with contextlib.suppress(NotOwner, TopicSpread):  # nothing was done: the loop finds the owners
             direct = self._directs.of(topic)
             if direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s):
                 return replies[0]

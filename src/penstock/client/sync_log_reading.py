@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.client.received import messages_of
 from penstock.client.requests import reading
 from penstock.client.sync_calls import ClientCalls
-from penstock.model.errors import TopicNotFound
+from penstock.model.errors import TopicNotFound, TopicSpread
 from penstock.model.events import Event
 from penstock.model.message import StoredMessage
 from penstock.model.options import check_limit
@@ -71,13 +71,21 @@ class ClientReading(ClientCalls):
         chosen: Iterable[int] = [partition] if isinstance(partition, int) else self.partitions(request.topic)
         if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
             raise TopicNotFound(f"{request.topic} has no partition {partition!r}: it has 0 to {max(chosen)}")
-        start, asked_end = request.offset, request.end
+        topic, start, asked_end = request.topic, request.offset, request.end
         for number in chosen:
             following: int | None = start
             request.partition, request.end = number, asked_end
             while following is not None and request.limit != 0:
                 request.offset = following
-                page = decode_page(self.ask(Command.READ, encode(request), topic=request.topic, repeatable=True))
+                request.topic = self.slices.name_of_partition(topic, number)
+                try:
+                    reply = self.ask(Command.READ, encode(request), topic=request.topic, repeatable=True)
+                except TopicSpread as error:
+                    self.slices.note(error)
+                    if self.slices.name_of_partition(topic, number) == request.topic:
+                        raise
+                    continue
+                page = decode_page(reply)
                 yield page
                 following = page.next_offset
                 if request.end is None:

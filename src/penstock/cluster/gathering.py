@@ -9,11 +9,11 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.cluster.merging import by, merge_groups, merge_topics
 from penstock.cluster.slices import find, of_slice, spread_of
 from penstock.model.errors import StageNotFound
 from penstock.model.info import BrokerStatus, GroupInfo, RecoveryReport, TopicInfo
 from penstock.model.intake import to_bytes
+from penstock.model.merging import by, merge_groups, merge_topics
 from penstock.model.message import Data
 from penstock.model.names import Priority
 from penstock.model.placement import is_slice, shard_of

@@ -67,13 +67,18 @@ def of_slice(shards: Shards, topic: str, spread: Spread, number: int) -> Shard:
     """The shard of a slice; raises TopicSpread if another process has it."""
     shard = shards_of(topic, spread.slices, shards.count)[number]
     if shard not in shards:
-        raise TopicSpread(
-            f"{topic} is spread over {spread.slices} shards, which are in several processes: nothing was done here; "
-            "ask each of its slices, as newer clients do",
-            topic,
-            *spread,
-        )
+        raise in_several(topic, spread)
     return shards[shard]
+
+
+def in_several(topic: str, spread: Spread) -> TopicSpread:
+    """What whoever asks for all of a topic hears that is in several processes."""
+    return TopicSpread(
+        f"{topic} is spread over {spread.slices} shards, which are in several processes: nothing was done here; "
+        "ask each of its slices, as newer clients do",
+        topic,
+        *spread,
+    )
 
 
 def of_partition(shards: Shards, topic: str, partition: int) -> Shard:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cluster import publishing
-from penstock.cluster.merging import merge_groups, merge_layouts, merge_topics
 from penstock.cluster.slices import find, of_slice, spread_of
 from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
@@ -29,10 +28,11 @@ from penstock.model.errors import (
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.model.layout import TopicLayout
 from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
+from penstock.model.merging import merge_groups, merge_layouts, merge_topics
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS
 from penstock.model.options import check_limit, check_rate, optional, whole
-from penstock.model.placement import Spread, check_partition, is_slice, part_name, shards_of, whole_name
+from penstock.model.placement import Spread, check_partition, is_slice, parse_slice, part_name, shards_of
 from penstock.model.schedules import DelayedMessage, check_open_topic
 from penstock.model.units import Duration, Time
 from penstock.shard.operations import dead_letters as letters_of
@@ -138,36 +138,58 @@ def delete_group(shards: Shards, topic: str, group: str) -> None:
 def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
     """Make a topic by hand, with options of its own; one that is spread is made in each of its shards."""
     if is_slice(name):
-        return _create_held(shards, check_open_topic(whole_name(name)), options)
-    shard = shards.of(check_open_topic(name))
+        return _create_slices(shards, name, options)
+    options, config = _checked(shards, name, options)
+    spread = Spread(config.spread, config.partitions)
+    for number in reversed(range(spread.slices)):
+        _make_slice(of_slice(shards, name, spread, number), name, config, options)
+    return topic_info(shards, name)
+
+
+def spread_of_new(shards: Shards, name: str, arguments: Mapping[str, object]) -> Spread | None:
+    """How a topic will be spread that is to be made; raises what making it would."""
+    options = {option: value for option, value in arguments.items() if option != "name"}
+    if options.get("spread", 1) == 1 and not name.endswith(DEAD_LETTERS):
+        return None
+    _, config = _checked(shards, name, options)
+    return None if config.spread == 1 else Spread(config.spread, config.partitions)
+
+
+def _create_slices(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
+    """Make those slices of a topic that are here: for `orders#0` also the first one, and with it the topic."""
+    topic, first = parse_slice(name)
     config = TopicConfig.parse(options, shards.config.topic_defaults)
-    dead_of = spread_of(shards, name) if name.endswith(DEAD_LETTERS) else None
-    if dead_of is not None:  # a slice has the letters of its own messages
-        options = {**options, "spread": dead_of.slices, "partitions": max(config.partitions, dead_of.slices)}
-        config = TopicConfig.parse(options, shards.config.topic_defaults)
+    slices = shards_of(topic, config.spread, shards.count)
+    for number in reversed(slices if first == 0 else slices[1:]):
+        if number in shards:
+            _make_slice(shards[number], topic, config, options)
+    return topic_info(shards, part_name(topic))
+
+
+def _checked(shards: Shards, name: str, options: Mapping[str, object]) -> tuple[Mapping[str, object], TopicConfig]:
+    """The options of a topic that can be made."""
+    shard = shards.of(check_open_topic(name))
+    options, config = _with_spread(shards, name, options)
     check_spread(name, config, shards.count)
     letters = shard.catalog.by_name.get(name + DEAD_LETTERS)
     if letters is not None and config.spread != letters.config.spread:
         raise InvalidArgument(
             f"{name}: {letters.name} is there from before, and over {letters.config.spread} shards: delete it first"
         )
-    spread = Spread(config.spread, config.partitions)
-    slices = [of_slice(shards, name, spread, number) for number in range(spread.slices)]
     with shard.lock:
         if name in shard.catalog.by_name:
             raise TopicExists(f"the topic {name!r} exists already")
-    for slice_ in reversed(slices):
-        _make_slice(slice_, name, config, options)
-    return topic_info(shards, name)
+    return options, config
 
 
-def _create_held(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
-    """Make those slices of a topic that are here, but for that of its home, whose process has checked the options."""
+def _with_spread(shards: Shards, name: str, options: Mapping[str, object]) -> tuple[Mapping[str, object], TopicConfig]:
+    """The options of a topic; dead letters are spread as their topic is, for a slice has those of its own messages."""
     config = TopicConfig.parse(options, shards.config.topic_defaults)
-    for number in shards_of(name, config.spread, shards.count)[1:]:
-        if number in shards:
-            _make_slice(shards[number], name, config, options)
-    return topic_info(shards, part_name(name))
+    dead_of = spread_of(shards, name) if name.endswith(DEAD_LETTERS) and config.spread == 1 else None
+    if dead_of is not None:
+        options = {**options, "spread": dead_of.slices, "partitions": max(config.partitions, dead_of.slices)}
+        config = TopicConfig.parse(options, shards.config.topic_defaults)
+    return options, config
 
 
 def check_spread(name: str, config: TopicConfig, shards: int) -> None:
@@ -195,9 +217,9 @@ def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[s
 
 def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
     """Change options of a topic."""
-    name, slices = find(shards, name)
+    topic, slices = find(shards, name)
     for shard in reversed(slices):
-        commit = shard.configure_topic(name, options)
+        commit = shard.configure_topic(topic, options)
         if commit is not None:
             commit.wait()
     return topic_info(shards, name)

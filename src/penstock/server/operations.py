@@ -12,6 +12,7 @@ from typing import Any
 from penstock.api.operation import ALL, About, Operation
 from penstock.api.operations import OPERATIONS
 from penstock.cluster import gathering
+from penstock.cluster.spreading import list_dead_letters
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
 from penstock.model.bounds import nearest, shown
@@ -28,7 +29,6 @@ from penstock.server.access.principal import Principal, Scope
 from penstock.server.access.tokens import TokenFile
 from penstock.server.pipelines import Pipelines, PipelinesOf
 from penstock.server.process_operations import Processes
-from penstock.shard.operations.dead_letters import list_dead_letters
 
 _LETTERS_AT_ONCE = 1000
 LETTERS_BYTES = 4 << 20
@@ -43,7 +43,7 @@ def _dead_letters(
     wanted = _LETTERS_AT_ONCE if limit is None else min(whole(0, 1 << 62)(limit), _LETTERS_AT_ONCE)
     page: list[DeadLetter] = []
     left_bytes = LETTERS_BYTES
-    for letter in itertools.islice(list_dead_letters(broker.shards.of(topic), topic, start), wanted):
+    for letter in itertools.islice(list_dead_letters(broker.shards, topic, start), wanted):
         page.append(letter)
         left_bytes -= len(letter.value)
         if left_bytes <= 0:

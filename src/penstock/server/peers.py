@@ -23,6 +23,7 @@ from penstock.cluster.gathering import merge_statuses
 from penstock.cluster.shards import Shards
 from penstock.model.errors import BrokerClosed, ConnectionLost, NotOwner, PenstockError, ScheduleNotFound, StageNotFound
 from penstock.model.info import BrokerStatus, GroupInfo, TopicInfo
+from penstock.model.merging import by, merge_groups, merge_topics
 from penstock.model.pipelines import PipelineReport
 from penstock.model.schedules import Schedule
 from penstock.protocol.frames import Command
@@ -42,13 +43,14 @@ _LOCAL_ABOUT = frozenset({"cluster", "move_shard", "drain_process", "balance_sha
 
 
 def _topics(answers: Answers) -> list[TopicInfo]:
-    """By name; each shard keeps its schedules in a topic of one name, and one of them is shown."""
-    found = {topic.name: topic for topic in chain.from_iterable(answers)}
-    return sorted(found.values(), key=lambda topic: topic.name)
+    """By name; each process has told of the slices that it has."""
+    found = by(chain.from_iterable(answers), lambda topic: topic.name, merge_topics)
+    return sorted(found, key=lambda topic: topic.name)
 
 
 def _groups(answers: Answers) -> list[GroupInfo]:
-    return sorted(chain.from_iterable(answers), key=lambda group: (group.topic, group.name))
+    found = by(chain.from_iterable(answers), lambda group: (group.topic, group.name), merge_groups)
+    return sorted(found, key=lambda group: (group.topic, group.name))
 
 
 def _schedules(answers: Answers) -> list[Schedule]:
@@ -137,16 +139,12 @@ class Peers:
             await asyncio.sleep(_AGAIN_S)
 
     async def _gather(self, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
-        own_number = self._membership.number
-        held: dict[int, list[int]] = {}
-        for shard, place in enumerate(self._membership.map.shards):
-            held.setdefault(place.process, []).append(shard)
-        if -1 in held:
-            raise BrokerClosed("a shard is in no process now: try again")
+        own_number, held = self._membership.number, self.held()
         own = {**arguments, "staged": 0} if operation == "seal_stage" else arguments  # the sum is checked below
+        result = _TOGETHER[operation][0]
         asked: list[Awaitable[Any]] = [here(held[own_number])] if own_number in held else []
         asked += [
-            self._ask(process, operation, {**own, SHARDS: numbers})
+            self.ask(process, operation, {**own, SHARDS: numbers}, result)
             for process, numbers in sorted(held.items())
             if process != own_number
         ]
@@ -161,9 +159,17 @@ class Peers:
             raise StageNotFound(f"the stage was sealed with {found} messages, without the rest")
         return found
 
-    async def _ask(self, process: int, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """What another process answers for its shards."""
-        result = _TOGETHER[operation][0]
+    def held(self) -> dict[int, list[int]]:
+        """The shards of each process; raises BrokerClosed while one is in none."""
+        found: dict[int, list[int]] = {}
+        for shard, place in enumerate(self._membership.map.shards):
+            found.setdefault(place.process, []).append(shard)
+        if -1 in found:
+            raise _on_its_way()
+        return found
+
+    async def ask(self, process: int, operation: str, arguments: Mapping[str, Any], result: Any) -> Any:
+        """What another process answers for its shards, of this type."""
         body = encode(Call(operation, dict(arguments)))
         try:
             reply = await (await self._link(process)).ask(Command.CALL, body, timeout_s=_PATIENCE_S)
@@ -171,11 +177,12 @@ class Peers:
             raise BrokerClosed(f"process {process} ended before it answered: try again") from error
         return msgspec.msgpack.decode(reply, type=result)
 
-    async def remove_elsewhere(self, schedule: str) -> None:
-        """Remove schedules of this name that other processes have: one of its name was made here."""
-        for process in {place.process for place in self._membership.map.shards} - {-1, self._membership.number}:
+    async def remove_elsewhere(self, schedule: str, made_in: int) -> None:
+        """Remove schedules of this name that other processes have: one of its name was made in this process."""
+        places = {place.process for place in self._membership.map.shards}
+        for process in places - {-1, self._membership.number, made_in}:
             with contextlib.suppress(ScheduleNotFound):
-                await self._ask(process, "remove_schedule", {"name": schedule})
+                await self.ask(process, "remove_schedule", {"name": schedule}, None)
 
     async def _link(self, process: int) -> Link:
         link = self._links.get(process)

@@ -25,6 +25,7 @@ from penstock.server.operations import own_names, prepare, seen_by
 from penstock.server.peers import SHARDS, Here, Peers, do_with
 from penstock.server.pipelines import Pipelines
 from penstock.server.process_operations import Processes
+from penstock.server.scattered import ScatteredTopics
 from penstock.server.settings.options import ServerConfig
 from penstock.server.workers import Workers
 from penstock.views.ranking import Ranking
@@ -56,6 +57,9 @@ class Services:
         self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
         self.processes = Processes(membership, broker.shards, self.metrics, self.loop)
         self.peers = None if membership is None else Peers(membership)
+        self.scattered = (
+            None if membership is None or self.peers is None else ScatteredTopics(broker.shards, membership, self.peers)
+        )
         self.metrics.broker_id = lambda: self.identity[0]
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
@@ -88,11 +92,17 @@ class Services:
         own = {**arguments, "staged": 0} if operation == "seal_stage" and self.peers is not None else arguments
         work = self.prepare(principal, operation, own)
         run = partial(self.workers.run, slow=OPERATIONS[operation].is_slow)
-        if self.peers is None or principal is PEER:
+        if self.peers is None or self.scattered is None or self.membership is None or principal is PEER:
             return await run(work)
+        scattered = self.scattered.find(operation, arguments)
+        if scattered is not None:  # what was asked for is allowed: it was prepared
+            do = partial(self._do, operation)
+            if operation == "schedule":
+                return await self.scattered.schedule(scattered, arguments, do, partial(self._do, "remove_schedule"))
+            return await self.scattered.do(scattered, operation, arguments, do)
         if operation == "schedule":
             made = await run(work)
-            await self.peers.remove_elsewhere(str(arguments["name"]))
+            await self.peers.remove_elsewhere(str(arguments["name"]), self.membership.number)
             return made
         about = OPERATIONS[operation].about
         is_own_matter = about is About.PIPELINES and not principal.sees_all
@@ -106,7 +116,14 @@ class Services:
         """Whether an operation takes other processes too."""
         if self.peers is None or principal is PEER:
             return False
-        return operation == "schedule" or self.peers.gathers(operation, arguments)
+        if operation == "schedule" or self.peers.gathers(operation, arguments):
+            return True
+        return self.scattered is not None and self.scattered.find(operation, arguments) is not None
+
+    async def _do(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """What this process answers to something that was allowed."""
+        work = self.prepare(PEER, operation, arguments)
+        return await self.workers.run(work, slow=OPERATIONS[operation].is_slow)
 
     async def _gathered(self, principal: Principal, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
         """The answer of all processes, as far as somebody may see it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.model.bounds import shown
 from penstock.model.errors import Forbidden
 from penstock.model.names import DEAD_LETTERS
+from penstock.model.placement import whole_name
 from penstock.model.tokens import Scope
 
 __all__ = ["ANYBODY", "PEER", "Principal", "Scope"]
@@ -28,7 +29,7 @@ class Principal:
 
     def require(self, scope: Scope, topic: str | None = None) -> None:
         """Raise Forbidden unless it may do something of this kind, with this topic if one is given."""
-        if scope is Scope.PUBLISH and topic is not None and topic.endswith(DEAD_LETTERS):
+        if scope is Scope.PUBLISH and topic is not None and whole_name(topic).endswith(DEAD_LETTERS):
             scope = Scope.ADMIN  # who publishes could say of what a message is the dead letter
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
             has = ", ".join(sorted(self.scopes)) or "none"
@@ -50,9 +51,10 @@ class Principal:
         return "*" in self.topics
 
     def sees(self, topic: str) -> bool:
-        """Whether a topic, or the topic that these are the dead letters of, is one of its own."""
+        """Whether a topic, or a slice of it, or the topic that these are the dead letters of, is one of its own."""
         if self.sees_all:
             return True
+        topic = whole_name(topic)
         if len(topic) > _TOPIC_MAX:
             return False
         return any(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.api.operations import OPERATIONS
 from penstock.cluster.consuming import AnyConsuming, consume
+from penstock.cluster.slices import in_several, spread_of
 from penstock.delivery.offsets import Offsets, from_range
 from penstock.model.errors import ConsumerNotFound, InvalidArgument, Overloaded
 from penstock.protocol.consuming import (
@@ -102,6 +103,9 @@ class Consumers:
     def _join(self, principal: Principal, request: Subscribe) -> AnyConsuming[LeasedMessage]:
         for topic in request.topics:
             principal.require(_CONSUMING, topic)
+            spread = spread_of(self._shards, topic) if self._listener.services.membership is not None else None
+            if spread is not None:  # its slices may move to other processes
+                raise in_several(topic, spread)
         return consume(
             self._shards,
             LeasedMessage,

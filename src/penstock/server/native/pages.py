@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from penstock.cluster.slices import find_slice, of_partition
 from penstock.delivery.offsets import Offsets
 from penstock.embedded.broker import Broker
 from penstock.log.partition_log import Log
 from penstock.model.bounds import shown
 from penstock.model.errors import InvalidArgument
+from penstock.model.placement import is_slice
 from penstock.protocol.consuming import rows_of
 from penstock.protocol.session import Page, Read
 from penstock.segments.window import Rows as Columns
@@ -32,9 +34,11 @@ _OFFSET_BYTES = 9
 
 def read_page(broker: Broker, request: Read) -> Page:
     """The next part of what is asked for."""
-    place = request.topic, request.partition
-    shard = broker.shards.of(request.topic)
-    found = find_log(shard, *place, events=request.form == "events", replay=request.replay)
+    if is_slice(request.topic):
+        topic, shard = find_slice(broker.shards, request.topic)
+    else:
+        topic, shard = request.topic, of_partition(broker.shards, request.topic, request.partition)
+    found = find_log(shard, topic, request.partition, events=request.form == "events", replay=request.replay)
     page = _read(shard, found, request)
     page.end = found.end
     return page

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.operations import OPERATIONS
+from penstock.cluster.publishing import publish_intake, stage_intake
 from penstock.model.batch import Payload, decode_large_payload, decode_payload
 from penstock.model.bounds import ON_LOOP_BYTES_MAX, REQUEST_BYTES_MAX, UNCOUNTED_BYTES, check_size
 from penstock.model.intake import Intake
 from penstock.model.names import TOPIC_NAME, check_group_name
+from penstock.model.placement import whole_name
 from penstock.model.producers import name_of_producer
 from penstock.model.units import format_size
 from penstock.protocol.decoding import topic_of
@@ -108,7 +110,7 @@ class NativeSession:
         self._connection.principal.require(_PUBLISHING, topic)
         if len(self._may_publish) >= _KNOWN_TOPICS_MAX:
             self._may_publish.clear()
-        if TOPIC_NAME.fullmatch(topic):  # others are refused, and may be large
+        if TOPIC_NAME.fullmatch(whole_name(topic)):  # others are refused, and may be large
             self._may_publish.add(topic)
 
     def _name_of(self, producer: str | None) -> str | None:
@@ -173,8 +175,7 @@ class NativeSession:
                 self._connection, correlation, request.topic, single_of(intake), partition, now_us, *origin
             )
             return
-        shard = self._shards.of(request.topic)
-        ids, commit = shard.publish_intake(request.topic, intake, now_us, self._name)
+        ids, commit = publish_intake(self._shards, request.topic, intake, now_us, self._name)
         reply = frame(_PUBLISHED, correlation, encode(Published(list(ids.runs), ids.places)))
         self._commits.reply_after(commit, self._connection, correlation, reply)
 
@@ -192,9 +193,7 @@ class NativeSession:
             payload = (decode_large_payload if is_large else decode_payload)(batch.payload)
             intake = intake_of(batch, payload, self._limits, now_us)
             stage = principal.own_name(request.stage)
-            stages = self._shards.of(batch.topic).stages
-            origin = (request.writer, request.number)
-            return stages.stage_intake(stage, batch.topic, intake, now_us, *origin, is_part=self._shards.count > 1)
+            return stage_intake(self._shards, stage, batch.topic, intake, now_us, request.writer, request.number)
 
         def then(count: int) -> None:
             self._connection.reply(Command.STAGE, correlation, encode(Staged(count)))

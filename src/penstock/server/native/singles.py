@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.cluster.publishing import one_shard, publish_single
+from penstock.cluster.slices import spread_of
 from penstock.model.errors import LimitExceeded, Overloaded, PenstockError
 from penstock.model.singles import Single, SingleRun
 from penstock.protocol.publishing import published_single, published_singles
@@ -81,9 +83,15 @@ class Singles:
         by_shard: dict[Shard, list[_Run]] = {}
         for run in runs:
             try:
-                by_shard.setdefault(self._shards.of(run.topic), []).append(run)
+                is_spread = spread_of(self._shards, run.topic) is not None
+                if not is_spread:
+                    run.topic, shard = one_shard(self._shards, run.topic)
+                    by_shard.setdefault(shard, []).append(run)
             except PenstockError as error:
                 _refuse([run], error)
+            else:
+                if is_spread:  # each message goes to a slice of its own
+                    self._publish_one_by_one(run, now_us)
         for shard, some in by_shard.items():
             self._publish_in(shard, some, now_us)
 
@@ -126,8 +134,8 @@ class Singles:
     ) -> None:
         """Publish one message by itself."""
         try:
-            shard = self._shards.of(topic)
-            identity, commit = shard.publish_single(topic, single, partition, now_us, producer, sequence, name)
+            origin = (producer, sequence, name)
+            identity, commit = publish_single(self._shards, topic, single, partition, now_us, *origin)
         except PenstockError as error:
             connection.refuse(correlation, error)
             return
