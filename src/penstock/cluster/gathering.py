@@ -9,14 +9,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.cluster.slices import find, of_slice, spread_of
+from penstock.cluster.slices import find, find_existing, is_shown, of_slice, spread_of
 from penstock.model.errors import StageNotFound
 from penstock.model.info import BrokerStatus, GroupInfo, RecoveryReport, TopicInfo
 from penstock.model.intake import to_bytes
 from penstock.model.merging import by, merge_groups, merge_topics
 from penstock.model.message import Data
 from penstock.model.names import Priority
-from penstock.model.placement import is_slice, shard_of
+from penstock.model.placement import is_slice
 from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.model.units import Duration
 from penstock.shard.interrupts import uninterrupted
@@ -34,12 +34,15 @@ _Changed = TypeVar("_Changed")
 def status(shards: Shards) -> BrokerStatus:
     """All of them as one broker."""
     parts: list[BrokerStatus] = []
-    for number, shard in shards.items():
+    names: set[str] = set()
+    for shard in shards:
         own = info.status(shard)
-        extra = SCHEDULES in shard.catalog.by_name and _is_extra(shards, number, SCHEDULES)
-        counts = {"topics": own.topics - extra, "partitions": own.partitions - extra}
-        parts.append(dataclasses.replace(own, directory=shards.path, **counts))  # type: ignore[arg-type]
-    return merge_statuses(parts)
+        with shard.lock:
+            known = shard.catalog.by_name
+            names |= {name for name, topic in known.items() if is_shown(shards, shard, topic)}
+            extra = SCHEDULES in known and not shards.is_home(shard, SCHEDULES)
+        parts.append(dataclasses.replace(own, directory=shards.path, partitions=own.partitions - extra))
+    return dataclasses.replace(merge_statuses(parts), topics=len(names))
 
 
 def merge_statuses(parts: Sequence[BrokerStatus]) -> BrokerStatus:
@@ -72,10 +75,10 @@ def recovery(reports: Sequence[RecoveryReport]) -> RecoveryReport:
 def topics(shards: Shards) -> list[TopicInfo]:
     """Every topic, by name, with its partitions."""
     found: list[TopicInfo] = []
-    for number, shard in shards.items():
+    for shard in shards:
         with shard.lock:
-            known = shard.catalog.by_name.items()
-            found += [info.topic_info(topic) for name, topic in known if not _is_extra(shards, number, name)]
+            known = shard.catalog.by_name.values()
+            found += [info.topic_info(topic) for topic in known if is_shown(shards, shard, topic)]
     return sorted(by(found, lambda topic: topic.name, merge_topics), key=lambda topic: topic.name)
 
 
@@ -84,18 +87,13 @@ def groups(shards: Shards, topic: str | None = None) -> list[GroupInfo]:
     if topic is None:
         found = [group for shard in shards for group in groups_of.groups(shard)]
     else:
-        name, slices = find(shards, topic)
+        name, slices = find_existing(shards, topic)
         found = [group for shard in slices for group in groups_of.groups(shard, name)]
     return sorted(by(found, _topic_and_name, merge_groups), key=_topic_and_name)
 
 
 def _topic_and_name(group: GroupInfo) -> tuple[str, str]:
     return group.topic, group.name
-
-
-def _is_extra(shards: Shards, number: int, topic: str) -> bool:
-    """Whether a topic of a shard is not shown: each shard keeps its schedules, and there is one topic of them."""
-    return topic == SCHEDULES and shard_of(topic, shards.count) != number
 
 
 # Schedules live with the topics that they publish to.

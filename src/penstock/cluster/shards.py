@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from penstock.cluster.directory import divide, parts_of
-from penstock.cluster.slices import of_partition
+from penstock.cluster.slices import find_existing, is_shown, of_partition
+from penstock.log.topics import Topic
 from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import BrokerClosed, InvalidArgument, NotOwner
@@ -96,6 +97,14 @@ class Shards:
     def is_home(self, shard: Shard, topic: str) -> bool:
         """Whether a topic lives in a shard."""
         return shard is (self._only or self._held.get(shard_of(topic, self.count)))
+
+    def slices(self, topic: str) -> tuple[str, Sequence[Shard]]:
+        """The name of a topic, and the shards that have something of it: one unless it is spread."""
+        return find_existing(self, topic)
+
+    def shows(self, shard: Shard, topic: Topic) -> bool:
+        """Whether what a shard has of a topic is part of what is told of it."""
+        return is_shown(self, shard, topic)
 
     def __getitem__(self, number: int) -> Shard:
         """A shard by its number; raises NotOwner if another process has it."""

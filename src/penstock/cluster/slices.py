@@ -49,6 +49,18 @@ def held_slices(shards: Shards, topic: str) -> list[Shard]:
     return [found[number] for number in sorted(found)]
 
 
+def find_existing(shards: Shards, topic: str) -> tuple[str, Sequence[Shard]]:
+    """As `find`, for those who only look: without slices that have nothing of it, as long as one has.
+
+    There may be such slices of dead letters, and of a topic whose deletion was interrupted.
+    """
+    spread = spread_of(shards, topic)
+    name, slices = find(shards, topic) if spread is None else (topic, places_of(shards, topic, spread))
+    if len(slices) == 1:
+        return name, slices
+    return name, [shard for shard in slices if name in shard.catalog.by_name] or slices[:1]
+
+
 def spread_of(shards: Shards, topic: str) -> Spread | None:
     """How a topic is spread; None if it lives in one shard, as most do, or is one slice."""
     if shards.count == 1 or is_slice(topic):
@@ -65,6 +77,18 @@ def spread_of(shards: Shards, topic: str) -> Spread | None:
 
 def of_slice(shards: Shards, topic: str, spread: Spread, number: int) -> Shard:
     """The shard of a slice; raises TopicSpread if another process has it."""
+    shard = _place_of(shards, topic, spread, number)
+    if topic not in shard.catalog.by_name and not topic.endswith(DEAD_LETTERS):  # those are made as they are needed
+        raise TopicNotFound(f"{topic} is being deleted: if that was interrupted, delete it again")
+    return shard
+
+
+def places_of(shards: Shards, topic: str, spread: Spread) -> list[Shard]:
+    """The shards of all slices, whether there is anything of the topic or not; raises as `of_slice`."""
+    return [_place_of(shards, topic, spread, number) for number in range(spread.slices)]
+
+
+def _place_of(shards: Shards, topic: str, spread: Spread, number: int) -> Shard:
     shard = shards_of(topic, spread.slices, shards.count)[number]
     if shard not in shards:
         raise in_several(topic, spread)
@@ -92,6 +116,25 @@ def of_partition(shards: Shards, topic: str, partition: int) -> Shard:
     if spread is None:
         return shards.of(topic)
     return of_slice(shards, topic, spread, spread.of_partition(partition))
+
+
+def is_shown(shards: Shards, shard: Shard, topic: Topic) -> bool:
+    """Whether lists show what a shard has of a topic.
+
+    Each shard keeps its schedules in a topic of one name: one of them is shown. Slices that nothing leads to are left
+    from making or deleting a topic, which was interrupted.
+    """
+    if shards.count == 1:
+        return True
+    if topic.config.spread == 1:
+        return shards.is_home(shard, topic.name)
+    if topic.slice == 0 or topic.name.endswith(DEAD_LETTERS):
+        return True
+    home = shard_of(topic.name, shards.count)
+    if home not in shards:
+        return True  # whoever puts together what all processes have sees more
+    known = shards[home].catalog.by_name.get(topic.name)
+    return known is not None and known.config.spread == topic.config.spread
 
 
 def find_slice(shards: Shards, name: str) -> tuple[str, Shard]:

@@ -10,11 +10,12 @@ import contextlib
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cluster import publishing
-from penstock.cluster.slices import find, of_slice, spread_of
+from penstock.cluster.slices import find, find_existing, places_of, spread_of
 from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
 from penstock.model.errors import (
@@ -23,7 +24,6 @@ from penstock.model.errors import (
     GroupNotFound,
     InvalidArgument,
     TopicExists,
-    TopicNotFound,
 )
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.model.layout import TopicLayout
@@ -140,9 +140,8 @@ def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> To
     if is_slice(name):
         return _create_slices(shards, name, options)
     options, config = _checked(shards, name, options)
-    spread = Spread(config.spread, config.partitions)
-    for number in reversed(range(spread.slices)):
-        _make_slice(of_slice(shards, name, spread, number), name, config, options)
+    for shard in reversed(places_of(shards, name, Spread(config.spread, config.partitions))):
+        _make_slice(shard, name, config, options)
     return topic_info(shards, name)
 
 
@@ -218,7 +217,10 @@ def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[s
 def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
     """Change options of a topic."""
     topic, slices = find(shards, name)
+    known = _known(slices, topic)
     for shard in reversed(slices):
+        if topic not in shard.catalog.by_name:  # no message of this slice has died yet
+            shard.create_topic(topic, asdict(known.config)).wait()
         commit = shard.configure_topic(topic, options)
         if commit is not None:
             commit.wait()
@@ -227,13 +229,9 @@ def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) ->
 
 def delete_topic(shards: Shards, name: str) -> None:
     """Delete a topic with all its messages."""
-    name, slices = find(shards, name)
+    name, slices = find_existing(shards, name)
     for shard in reversed(slices):
-        try:
-            shard.delete_topic(name).wait()
-        except TopicNotFound:
-            if shard is slices[0]:
-                raise  # else an attempt before this one was interrupted
+        shard.delete_topic(name).wait()
         if shard.state.files_to_delete:
             with contextlib.suppress(BrokerClosed):  # closing writes one too
                 shard.checkpoint()
@@ -241,9 +239,8 @@ def delete_topic(shards: Shards, name: str) -> None:
 
 def topic_info(shards: Shards, name: str) -> TopicInfo:
     """A topic and its partitions."""
-    name, slices = find(shards, name)
-    there = [shard for shard in slices if name in shard.catalog.by_name] or slices
-    return merge_topics([_info_of(shard, name) for shard in there])
+    name, slices = find_existing(shards, name)
+    return merge_topics([_info_of(shard, name) for shard in slices])
 
 
 def _info_of(shard: Shard, name: str) -> TopicInfo:
@@ -253,7 +250,7 @@ def _info_of(shard: Shard, name: str) -> TopicInfo:
 
 def layout(shards: Shards, topic: str, *, segments: bool = True) -> TopicLayout:
     """Where the messages and events of a topic lie."""
-    name, slices = find(shards, topic)
+    name, slices = find_existing(shards, topic)
     found: list[TopicLayout] = []
     for shard in slices:
         with shard.lock:
@@ -268,7 +265,8 @@ def trim(shards: Shards, topic: str, before: Mapping[int, int], *, events: Mappi
         return retention.trim(slices[0], name, before, events)
     own_events = dict(_by_slice(slices, name, groups_of.positions_of(events or {})))
     parts = _by_slice(slices, name, groups_of.positions_of(before))
-    return sum(retention.trim(shard, name, own, own_events[shard]) for shard, own in parts)
+    there = ((shard, own) for shard, own in parts if name in shard.catalog.by_name)
+    return sum(retention.trim(shard, name, own, own_events[shard]) for shard, own in there)
 
 
 # Delays, dead letters and the past.
@@ -281,7 +279,7 @@ def delayed(shards: Shards, topic: str, *, limit: int | None = None) -> list[Del
 
 def list_delayed(shards: Shards, topic: str, limit: int | None = None, skip: int = 0) -> Iterator[DelayedMessage]:
     """What is not due yet, behind the first ones that are skipped."""
-    name, slices = find(shards, topic)
+    name, slices = find_existing(shards, topic)
     if len(slices) == 1:
         return delays_of.list_delayed(slices[0], name, limit, skip)
     end = None if limit is None else skip + limit
@@ -298,8 +296,8 @@ def dead_letters(
 
 
 def list_dead_letters(shards: Shards, topic: str, after: MessageId | None = None) -> Iterator[DeadLetter]:
-    """The dead letters of a topic, or those behind one of them: each slice has a partition of them."""
-    name, slices = find(shards, topic)
+    """The dead letters of a topic, or those behind one of them, partition after partition: each slice has its own."""
+    name, slices = find_existing(shards, topic)
     if len(slices) == 1:
         return letters_of.list_dead_letters(slices[0], name, after)
     found = [letters_of.list_dead_letters(shard, name, after) for shard in slices]
@@ -317,7 +315,7 @@ def redrive(
     progress: Callable[[int], object] | None = None,
 ) -> RedriveReport:
     """Send dead letters back to where they died, or to another topic."""
-    name, slices = find(shards, topic)
+    name, slices = find_existing(shards, topic)
     target = None if to is None else find(shards, to)[1]
     report = RedriveReport(dry_run=dry_run)
     for shard in slices:
@@ -332,7 +330,7 @@ def redrive(
 
 def purge_dead_letters(shards: Shards, topic: str, *, filter: LetterChoice | None = None) -> int:
     """Let dead letters go for good; how many."""
-    name, slices = find(shards, topic)
+    name, slices = find_existing(shards, topic)
     return sum(letters_of.purge_dead_letters(shard, name, filter=filter) for shard in slices)
 
 
@@ -350,7 +348,7 @@ def replay(
     rate: float | None = None,
 ) -> int:
     """A window of the past once more, into a fresh group (of each slice) or a function; how many messages."""
-    name, slices = find(shards, topic)
+    name, slices = find_existing(shards, topic) if partition is None else find(shards, topic)
     if partition is not None and not isinstance(to, str):
         slices = _with_partition(slices, name, partition)
     shared = check_rate(rate)
@@ -375,7 +373,7 @@ def replay(
 
 def _where_it_is(shards: Shards, topic: str, ask: Callable[[Shard, str], Answer]) -> list[Answer]:
     """What the slices that have a group answer, their first one last; one of them must have it."""
-    name, slices = find(shards, topic)
+    name, slices = find_existing(shards, topic)
     if len(slices) == 1:
         return [ask(slices[0], name)]
     found: list[Answer] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.cluster import gathering, publishing, spreading
 from penstock.cluster.shards import open_shards
-from penstock.cluster.slices import find
+from penstock.cluster.slices import find_existing
 from penstock.embedded.administration import Administration
 from penstock.embedded.consumer import Consumer
 from penstock.log.partition_log import Log
@@ -249,9 +249,8 @@ class Broker(Administration):
 
     def offset_at(self, topic: str, time: Time, partition: int = 0) -> int:
         """The offset of the first message with a timestamp at or after `time`; the end if there is none."""
-        ((shard, log),) = self._logs(topic, partition)
-        assert log is not None
-        return LogReader(shard, log).first_at(parse_time_us(time))
+        readers = self._readers(topic, partition, include_deleted=False)
+        return max((reader.first_at(parse_time_us(time)) for reader in readers), default=0)
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
@@ -328,7 +327,7 @@ class Broker(Administration):
 
     def _logs(self, topic: str, partition: int | None, *, events: bool = False) -> list[tuple[Shard, Log | None]]:
         """The logs of a topic, or of one partition of it, each with its shard."""
-        name, slices = find(self.shards, topic)
+        name, slices = find_existing(self.shards, topic)
         found: dict[int, tuple[Shard, Log | None]] = {}
         for shard in slices:
             with shard.lock:

@@ -27,6 +27,8 @@ def by(items: Iterable[Item], name: Callable[[Item], Hashable], merge: Callable[
 
 def merge_topics(slices: Sequence[TopicInfo]) -> TopicInfo:
     """A topic: each slice tells of the partitions that it has."""
+    if len(slices) == 1:
+        return slices[0]
     partitions = [partition for slice_ in slices for partition in slice_.partitions]
     return replace(slices[0], partitions=tuple(sorted(partitions, key=lambda partition: partition.number)))
 
@@ -44,6 +46,8 @@ def merge_layouts(slices: Sequence[TopicLayout]) -> TopicLayout:
 
 def merge_groups(slices: Sequence[GroupInfo]) -> GroupInfo:
     """A group, with what each slice counts; it stands at the beginning of partitions that a slice does not have."""
+    if len(slices) == 1:
+        return slices[0]
     ages = [slice_.oldest_unacked_s for slice_ in slices if slice_.oldest_unacked_s is not None]
     length = max(len(slice_.positions) for slice_ in slices)
     positions = [slice_.positions + (0,) * (length - len(slice_.positions)) for slice_ in slices]
@@ -51,9 +55,9 @@ def merge_groups(slices: Sequence[GroupInfo]) -> GroupInfo:
         slices[0],
         **{name: sum(getattr(slice_, name) for slice_ in slices) for name in _SUMS},
         oldest_unacked_s=max(ages, default=None),
-        positions=tuple(map(max, *positions)) if len(positions) > 1 else positions[0],
+        positions=tuple(map(max, *positions)),
         members=tuple(by((member for slice_ in slices for member in slice_.members), _name_of, _merge_members)),
-        settings=_merge_settings([slice_.settings for slice_ in slices]),
+        settings=merge_settings([slice_.settings for slice_ in slices]),
     )
 
 
@@ -67,7 +71,7 @@ def _merge_members(slices: Sequence[MemberInfo]) -> MemberInfo:
     return replace(slices[0], in_flight=in_flight, partitions=tuple(sorted(partitions)))
 
 
-def _merge_settings(slices: Sequence[GroupSettings]) -> GroupSettings:
+def merge_settings(slices: Sequence[GroupSettings]) -> GroupSettings:
     """The settings of a group; each slice has its share of what is a limit."""
     limits = [slice_.max_in_flight for slice_ in slices if slice_.max_in_flight is not None]
     rates = [slice_.rate for slice_ in slices if slice_.rate is not None]

@@ -14,6 +14,8 @@ from functools import partial
 from penstock.delivery.standing import Standing
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Partition, Topic
+from penstock.model.group_settings import GroupSettings
+from penstock.model.merging import merge_settings
 from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topics_in_use import TopicsInUse
 from penstock.shard.metering.ages import published_us
@@ -34,7 +36,7 @@ class GroupFigures:
     standing: Standing = field(default_factory=Standing)
     oldest_us: int | None = None
     members: int = 0
-    settings: dict[str, bool | float] = field(default_factory=dict)
+    settings: GroupSettings = GroupSettings()
     """Of one group; of several that are shown as one, none."""
 
     def count(self, meter: GroupMeter) -> None:
@@ -42,16 +44,20 @@ class GroupFigures:
         self.counts = tuple(meter.counts)
         self.acked_bytes, self.end_to_end_s = meter.acked_bytes, meter.end_to_end_s
 
-    def add(self, other: GroupFigures) -> None:
-        """Show those of another shard with these."""
+    def add(self, other: GroupFigures, *, is_slice: bool) -> None:
+        """Show those of another shard with these: of another slice of it, or of other groups."""
         self.counts = tuple(map(operator.add, self.counts, other.counts))
         self.acked_bytes += other.acked_bytes
         self.end_to_end_s += other.end_to_end_s
         self.standing.add_other(other.standing)
         times_us = [time_us for time_us in (self.oldest_us, other.oldest_us) if time_us is not None]
         self.oldest_us = min(times_us, default=None)
-        self.members += other.members
-        self.settings = {}
+        if is_slice:  # whoever consumes is a member in each
+            self.members = max(self.members, other.members)
+            self.settings = merge_settings([self.settings, other.settings])
+        else:
+            self.members += other.members
+            self.settings = GroupSettings()
 
 
 @dataclass(slots=True)
@@ -66,8 +72,8 @@ class TopicFigures:
     segment_bytes: int = 0
     groups: dict[str, GroupFigures] = field(default_factory=dict)
 
-    def add(self, other: TopicFigures) -> None:
-        """Show those of another shard with these."""
+    def add(self, other: TopicFigures, *, is_slice: bool) -> None:
+        """Show those of another shard with these: of another slice of it, or of other topics."""
         self.published += other.published
         self.published_bytes += other.published_bytes
         self.messages += other.messages
@@ -76,7 +82,7 @@ class TopicFigures:
         self.segment_bytes += other.segment_bytes
         for name, group in other.groups.items():
             if name in self.groups:
-                self.groups[name].add(group)
+                self.groups[name].add(group, is_slice=is_slice and name != OTHER)
             else:
                 self.groups[name] = group
 
@@ -86,20 +92,34 @@ class Figures:
     """All topics, by the names that they are shown with, and how many there are."""
 
     topics: dict[str, TopicFigures] = field(default_factory=dict)
-    topic_count: int = 0
+    whole_topics: int = 0
     partition_count: int = 0
-    group_count: int = 0
+    whole_groups: int = 0
+    spread: dict[str, set[str]] = field(default_factory=dict)
+    """The groups of topics that are spread, by topic: each is in several shards and counts once."""
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are."""
+        return self.whole_topics + len(self.spread)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return self.whole_groups + sum(map(len, self.spread.values()))
 
     def add(self, other: Figures) -> None:
-        """Add another shard; two have a topic of one name only if many are shown as one, or for their schedules."""
+        """Add another shard: two have a topic of one name if it is spread, many are shown as one, or for schedules."""
         for name, topic in other.topics.items():
             if name in self.topics:
-                self.topics[name].add(topic)
+                self.topics[name].add(topic, is_slice=name in self.spread)
             else:
                 self.topics[name] = topic
-        self.topic_count += other.topic_count
+        self.whole_topics += other.whole_topics
         self.partition_count += other.partition_count
-        self.group_count += other.group_count
+        self.whole_groups += other.whole_groups
+        for name, groups in other.spread.items():
+            self.spread.setdefault(name, set()).update(groups)
 
 
 def for_each_topic(shard: Shard, look: Callable[[Topic], object]) -> None:
@@ -139,8 +159,11 @@ def _add_topic(meters: Meters, in_use: TopicsInUse, figures: Figures, topic: Top
     shown = figures.topics.get(meter.name)
     if shown is None:
         shown = figures.topics[meter.name] = TopicFigures(meter.published, meter.published_bytes)
-    figures.topic_count += 1
-    figures.partition_count += len(topic.partitions)
+    if topic.config.spread == 1:
+        figures.whole_topics += 1
+    else:
+        figures.spread.setdefault(topic.name, set())
+    figures.partition_count += len(topic.own_partitions)
     for partition in topic.partitions:
         log = partition.messages
         shown.messages += log.committed_end - first_offset(log)
@@ -179,9 +202,12 @@ def _add_groups(
             if oldest_us is not None and (group.oldest_us is None or oldest_us < group.oldest_us):
                 group.oldest_us = oldest_us
         if number == 0:
-            figures.group_count += 1
+            if topic.config.spread == 1:
+                figures.whole_groups += 1
+            else:
+                figures.spread[topic.name].add(name)
             group.members += 0 if active is None else len(active.members)
-            group.settings = progress.settings.shown() if counted.name == name else {}
+            group.settings = progress.settings if counted.name == name else GroupSettings()
 
 
 def leased_and_delayed(shards: ShardSet) -> tuple[int, int]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import fnmatch
 import heapq
-from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.delivery.offsets import Offsets
 from penstock.log.topics import Topic
 from penstock.model.bounds import shown
 from penstock.model.errors import GroupNotFound
 from penstock.model.info import GroupInfo, TopicInfo
-from penstock.model.schedules import SCHEDULES
+from penstock.model.merging import by, merge_groups, merge_topics
 from penstock.shard.dispatch.active_group import ActiveGroup
 from penstock.shard.dispatch.topic_dispatcher import TopicDispatcher
 from penstock.shard.metering.ages import published_us
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _TOPICS_AT_ONCE = 20
 _NAMES_AT_ONCE = 500
 
-Item = TypeVar("Item")
 Sees = Callable[[str], bool]
 """Whether a topic is to be seen by whoever asks."""
 
@@ -96,10 +95,10 @@ def list_topics(
 def busiest_topics(shards: ShardSet, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
     """The topics that most is published to now, with messages a second; those with much in them if nothing is."""
     known = ranking.topics()
-    rates: dict[str, float] = {}
+    rates: Counter[str] = Counter()
     for shard in shards:
         with shard.lock:
-            rates |= shard.meters.traffic.rates()
+            rates.update(shard.meters.traffic.rates())
     names = (name for name in known if sees(name))
     first = heapq.nsmallest(limit, names, lambda name: (-rates.get(name, 0.0), -known[name].messages, name))
     return [(listed, rates.get(listed.info.name, 0.0)) for listed in _topics_of(shards, first)]
@@ -136,25 +135,37 @@ def show_everywhere(
     return _groups_of(shards, pairs[skip : None if limit is None else skip + limit]), len(pairs)
 
 
-def show_listed(shard: Shard, topic_name: str, group: str) -> ListedGroup:
+def show_listed(shards: ShardSet, topic: str, group: str) -> ListedGroup:
     """A group of one topic."""
-    with shard.lock:
-        shard.topic(topic_name)
-    found = _groups_in_shard(shard, [(topic_name, group)])
+    name, slices = shards.slices(topic)
+    for shard in slices:
+        with shard.lock:
+            shard.topic(name)
+    found = [listed for shard in slices for listed in _groups_in_shard(shard, [(name, group)])]
     if not found:
-        raise GroupNotFound(f"{topic_name} has no group {shown(group)}")
-    return found[0]
+        raise GroupNotFound(f"{name} has no group {shown(group)}")
+    return _one_group(found)
 
 
-def show_topic(shard: Shard, name: str) -> ShownTopic:
+def show_topic(shards: ShardSet, topic: str) -> ShownTopic:
     """Everything about a topic."""
-    with shard.lock:
-        shard.check_not_closed()
-        topic = shard.topic(name)
-        listed = ListedTopic(topic_info(topic), len(_groups_in(topic)))
-        lanes = list(_lanes(shard.dispatcher.in_use.of(topic)))
-        groups = [(name, group) for group in sorted(_groups_in(topic))]
-    return ShownTopic(listed, lanes, _groups_in_shard(shard, groups))
+    name, slices = shards.slices(topic)
+    infos: list[TopicInfo] = []
+    lanes: Counter[int] = Counter()
+    found: set[str] = set()
+    for shard in slices:
+        with shard.lock:
+            shard.check_not_closed()
+            known = shard.topic(name)
+            infos.append(topic_info(known))
+            lanes.update(_lanes(shard.dispatcher.in_use.of(known)))
+            found.update(_groups_in(known))
+    groups = [listed for shard in slices for listed in _groups_in_shard(shard, [(name, one) for one in sorted(found)])]
+    return ShownTopic(
+        ListedTopic(merge_topics(infos), len(found)),
+        [Lane(priority, lanes[priority]) for priority in sorted(lanes) if lanes[priority]],
+        by(groups, _place_of, _one_group),
+    )
 
 
 def _matching(search: str) -> Callable[[str], bool]:
@@ -166,36 +177,37 @@ def _matching(search: str) -> Callable[[str], bool]:
 
 
 def _topic_names(shards: ShardSet) -> list[str]:
-    """Every name once: each shard has a topic of its own for its schedules, and one of them is shown."""
-    found: list[str] = []
+    """Every name once, however many shards have a slice of it."""
+    found: set[str] = set()
     for shard in shards:
         with shard.lock:
             shard.check_not_closed()
-            found += [name for name in shard.catalog.by_name if name != SCHEDULES or shards.is_home(shard, name)]
-    return found
+            found.update(name for name, topic in shard.catalog.by_name.items() if shards.shows(shard, topic))
+    return list(found)
 
 
 def _topics_of(shards: ShardSet, names: Sequence[str]) -> list[ListedTopic]:
     """The topics of these names that are still there, in this order."""
-    found: dict[str, ListedTopic] = {}
-    for start in range(0, len(names), _TOPICS_AT_ONCE):
-        for shard, some in _by_shard(shards, names[start : start + _TOPICS_AT_ONCE], str):
+    found: dict[str, list[TopicInfo]] = {}
+    groups: dict[str, set[str]] = {}
+    for shard in shards:
+        for start in range(0, len(names), _TOPICS_AT_ONCE):
             with shard.lock:
-                for name in some:
+                for name in names[start : start + _TOPICS_AT_ONCE]:
                     topic = shard.catalog.by_name.get(name)
-                    if topic is not None:
-                        found[name] = ListedTopic(topic_info(topic), len(_groups_in(topic)))
-    return [found[name] for name in names if name in found]
+                    if topic is not None and shards.shows(shard, topic):
+                        found.setdefault(name, []).append(topic_info(topic))
+                        groups.setdefault(name, set()).update(_groups_in(topic))
+    return [ListedTopic(merge_topics(found[name]), len(groups[name])) for name in names if name in found]
 
 
-def _by_shard(
-    shards: ShardSet, items: Iterable[Item], topic_of: Callable[[Item], str]
-) -> Iterable[tuple[Shard, list[Item]]]:
-    """What lies in each shard."""
-    found: dict[Shard, list[Item]] = {}
-    for item in items:
-        found.setdefault(shards.of(topic_of(item)), []).append(item)
-    return found.items()
+def _one_group(slices: Sequence[ListedGroup]) -> ListedGroup:
+    """What the slices of a topic tell of a group."""
+    return ListedGroup(merge_groups([one.info for one in slices]), all(one.in_use for one in slices))
+
+
+def _place_of(listed: ListedGroup) -> tuple[str, str]:
+    return listed.info.topic, listed.info.name
 
 
 def _groups_in(topic: Topic) -> Collection[str]:
@@ -210,31 +222,32 @@ def _has(topic: Topic, group: str) -> bool:
 def _group_names(shards: ShardSet, sees: Sees, topic: str | None) -> list[tuple[str, str]]:
     """The topics and names of groups."""
     if topic is not None:
-        shard = shards.of(topic)
-        with shard.lock:
-            shard.check_not_closed()
-            return [(topic, name) for name in _groups_in(shard.topic(topic))]
-    found: list[tuple[str, str]] = []
+        topic_name, slices = shards.slices(topic)
+        found: set[tuple[str, str]] = set()
+        for shard in slices:
+            with shard.lock:
+                shard.check_not_closed()
+                found.update((topic_name, name) for name in _groups_in(shard.topic(topic_name)))
+        return list(found)
+    found = set()
     for shard in shards:
         with shard.lock:
             shard.check_not_closed()
-            names = [name for name in shard.catalog.by_name if sees(name)]
+            names = [name for name, known in shard.catalog.by_name.items() if sees(name) and shards.shows(shard, known)]
         for start in range(0, len(names), _NAMES_AT_ONCE):
             with shard.lock:
                 for name in names[start : start + _NAMES_AT_ONCE]:
                     known = shard.catalog.by_name.get(name)
                     if known is not None:
-                        found += [(name, group) for group in _groups_in(known)]
-    return found
+                        found.update((name, group) for group in _groups_in(known))
+    return list(found)
 
 
 def _groups_of(shards: ShardSet, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
     """The groups of these topics and names that are still there, in this order."""
-    found = [
-        listed for shard, some in _by_shard(shards, pairs, itemgetter(0)) for listed in _groups_in_shard(shard, some)
-    ]
+    found = [listed for shard in shards for listed in _groups_in_shard(shard, pairs)]
     places = {pair: place for place, pair in enumerate(pairs)}
-    return sorted(found, key=lambda listed: places[listed.info.topic, listed.info.name])
+    return sorted(by(found, _place_of, _one_group), key=lambda listed: places[_place_of(listed)])
 
 
 def _groups_in_shard(shard: Shard, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:
@@ -263,11 +276,11 @@ def _listed(topic: Topic, name: str, active: ActiveGroup | None, now_us: int) ->
     return ListedGroup(group_info(topic, name, standing, active, age_s), standing.is_indexed)
 
 
-def _lanes(delivery: TopicDispatcher | None) -> Iterable[Lane]:
-    """What some group in use is not done with, lane by lane; nothing where none is in use."""
-    if delivery is None or not delivery.active_groups:
-        return
+def _lanes(delivery: TopicDispatcher | None) -> dict[int, int]:
+    """What some group in use is not done with, by priority; nothing where none is in use."""
     counts: dict[int, int] = {}
+    if delivery is None or not delivery.active_groups:
+        return counts
     for number, index in enumerate(delivery.indexes):
         pending = Offsets()
         for active in delivery.active_groups.values():
@@ -275,6 +288,4 @@ def _lanes(delivery: TopicDispatcher | None) -> Iterable[Lane]:
             pending |= claims.progress.pending(claims.end())
         for priority, known in index.lanes.items():
             counts[priority] = counts.get(priority, 0) + known.intersection_cardinality(pending)
-    for priority in sorted(counts):
-        if counts[priority]:
-            yield Lane(priority, counts[priority])
+    return counts

@@ -56,17 +56,19 @@ class Ranking:
             return
         found: dict[str, RankedTopic] = {}
         for shard in self._shards:
-            _look_at(shard, found)
+            _look_at(shard, self._shards, found)
         self._topics = found
         ended_s = self._clock.monotonic_s()
         self._fresh_until_s = ended_s + (ended_s - started_s) / _SHARE
 
 
-def _look_at(shard: Shard, found: dict[str, RankedTopic]) -> None:
-    """Add the topics of a shard."""
+def _look_at(shard: Shard, shards: ShardSet, found: dict[str, RankedTopic]) -> None:
+    """Add the topics of a shard to what other slices of them have."""
     with shard.lock:
-        topics = [topic for topic in shard.catalog.by_name.values() if topic.committed and not topic.deleting]
-    found |= {topic.name: RankedTopic() for topic in topics}
+        known = [topic for topic in shard.catalog.by_name.values() if topic.committed and not topic.deleting]
+        topics = [topic for topic in known if shards.shows(shard, topic)]
+    for topic in topics:
+        found.setdefault(topic.name, RankedTopic())
     pairs = [(found[topic.name], partition) for topic in topics for partition in topic.partitions]
     for start in range(0, len(pairs), _PARTITIONS_AT_ONCE):
         with shard.lock:

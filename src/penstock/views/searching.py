@@ -16,6 +16,7 @@ from penstock.model.errors import InvalidArgument, MessageNotFound
 from penstock.model.message import MessageId, StoredMessage
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.shard.reading.log_reader import LogReader, as_rescheduled, to_messages
+from penstock.views.shard_set import ShardSet
 
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
@@ -59,10 +60,10 @@ class Page(NamedTuple):
     end_offset: int
 
 
-def read_partition(shard: Shard, topic: str, partition: int, offset: int | None, limit: int) -> Page:
-    """The next messages of a partition, from an offset on or from its first one."""
+def read_partition(shard: Shard, place: MessageId, offset: int | None, limit: int) -> Page:
+    """The next messages of the partition of a place, from an offset on or from its first one."""
     with shard.lock:
-        log = _logs(shard, topic, partition)[0]
+        log = _log(shard, place)
         start = first_offset(log) if offset is None else offset
         end = log.committed_end
     messages: list[StoredMessage] = []
@@ -71,7 +72,7 @@ def read_partition(shard: Shard, topic: str, partition: int, offset: int | None,
 
 
 def search_messages(
-    shard: Shard,
+    shards: ShardSet,
     topic: str,
     partition: int | None,
     window: Window,
@@ -82,19 +83,23 @@ def search_messages(
     start: Place | None = None,
 ) -> Found:
     """The next messages inside a window, of one partition or of all, one after the other; only those with a key."""
-    with shard.lock:
-        logs = _logs(shard, topic, partition)
-    deadline_s = shard.clock.monotonic_s() + _PAGE_S
+    name, slices = shards.slices(topic)
+    logs: list[tuple[Log, Shard]] = []
+    for shard in slices:
+        with shard.lock:
+            logs += [(log, shard) for log in _logs(shard, name, partition)]
+    logs.sort(key=lambda pair: pair[0].partition)
+    deadline_s = shards.clock.monotonic_s() + _PAGE_S
     found: list[StoredMessage] = []
     got_on = False  # every page makes progress, however little time there is
-    for log in logs:
+    for log, shard in logs:
         inside = Window(window.start, window.end, window.from_us, window.to_us)
         if start is not None:
             if log.partition < start.partition:
                 continue
             if log.partition == start.partition:
                 inside.start = max(inside.start, min(start.offset, OFFSET_MAX))
-        if got_on and (shard.clock.monotonic_s() > deadline_s or len(found) >= limit):
+        if got_on and (shards.clock.monotonic_s() > deadline_s or len(found) >= limit):
             return Found(found, Place(log.partition, inside.start))
         got_on = True
         left = limit - len(found)
@@ -107,7 +112,7 @@ def search_messages(
 def find_message(shard: Shard, identity: MessageId) -> StoredMessage:
     """One message by its place, also if it is in the archive."""
     with shard.lock:
-        log = _logs(shard, identity.topic, identity.partition)[0]
+        log = _log(shard, identity)
     window = Window(identity.offset, identity.offset + 1)
     found = None
     if identity.offset < OFFSET_MAX:
@@ -140,11 +145,19 @@ def find_log(shard: Shard, topic_name: str, partition: int, *, events: bool, rep
         return FoundLog(log, first_offset(log), log.committed_end, withdrawn)
 
 
+def _log(shard: Shard, place: MessageId) -> Log:
+    shard.check_not_closed()
+    return shard.topic(place.topic).partition(place.partition).messages
+
+
 def _logs(shard: Shard, topic: str, partition: int | None) -> list[Log]:
+    """The messages of all partitions that a shard has of a topic, or of one of them."""
     shard.check_not_closed()
     found = shard.topic(topic)
-    chosen = found.partitions if partition is None else [found.partition(partition)]
-    return [part.messages for part in chosen]
+    if partition is not None:
+        found.partition(partition)  # which must exist, here or in another slice
+    own = found.own_partitions
+    return [found.partitions[number].messages for number in own if partition is None or number == partition]
 
 
 def _read(

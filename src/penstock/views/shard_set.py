@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from penstock.log.topics import Topic
     from penstock.model.clock import ShardClock
+    from penstock.model.message import MessageId
     from penstock.shard.shard import Shard
 
 
 class ShardSet(Protocol):
-    """Some shards, and the way to the one that a topic lives in."""
+    """Some shards, and the way to those that a topic lives in."""
 
     def __iter__(self) -> Iterator[Shard]: ...
 
@@ -21,8 +23,11 @@ class ShardSet(Protocol):
     def first(self) -> Shard:
         """The one that speaks for all where all are alike."""
 
-    def of(self, topic: str) -> Shard:
-        """The shard that a topic lives in."""
+    def slices(self, topic: str) -> tuple[str, Sequence[Shard]]:
+        """The name of a topic, and the shards that have something of it: one unless it is spread."""
 
-    def is_home(self, shard: Shard, topic: str) -> bool:
-        """Whether a topic lives in a shard."""
+    def of_message(self, identity: MessageId) -> Shard:
+        """The shard that a message is in."""
+
+    def shows(self, shard: Shard, topic: Topic) -> bool:
+        """Whether what a shard has of a topic is part of what is told of it."""

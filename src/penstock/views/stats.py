@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
+from penstock.model.merging import by
 from penstock.model.names import PRIORITIES
 from penstock.model.stats import (
     DelayStats,
@@ -41,11 +42,13 @@ _NAMES = {priority: name for name, priority in PRIORITIES.items()}
 
 def _for_each_topic(shards: ShardSet, sees: Sees, count: Callable[[Shard, Topic], None]) -> None:
     for shard in shards:
-        for_each_topic(shard, partial(_count_seen, shard, sees, count))
+        for_each_topic(shard, partial(_count_seen, shards, shard, sees, count))
 
 
-def _count_seen(shard: Shard, sees: Sees, count: Callable[[Shard, Topic], None], topic: Topic) -> None:
-    if sees(topic.name):
+def _count_seen(
+    shards: ShardSet, shard: Shard, sees: Sees, count: Callable[[Shard, Topic], None], topic: Topic
+) -> None:
+    if sees(topic.name) and shards.shows(shard, topic):
         count(shard, topic)
 
 
@@ -60,25 +63,26 @@ def _sum(parts: Sequence[object], name: str) -> Any:
 def priority_stats(shards: ShardSet, sees: Sees) -> PriorityStats:
     """What is ready, by priority."""
     total: Counter[int] = Counter()
-    found: list[tuple[int, TopicLanes]] = []
-    stats = PriorityStats([], [], groups=0, idle_groups=0)
+    lanes: dict[str, tuple[str, Counter[int]]] = {}
+    used: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
 
     def count(shard: Shard, topic: Topic) -> None:
         active_groups = shard.dispatcher.in_use.groups(topic)
         state = topic.partitions[0].state
-        stats.groups += len(active_groups)
-        stats.idle_groups += 0 if state is None else len(state.groups.keys() - active_groups.keys())
-        ready: Counter[int] = Counter()
-        for active in active_groups.values():
-            for claims in active.group.claims:
-                ready.update(claims.ready_by_lane())
-        total.update(ready)
+        used.update((topic.name, name) for name in active_groups)
+        known.update((topic.name, name) for name in (() if state is None else state.groups))
         if active_groups:
-            found.append((ready.total(), TopicLanes(topic.name, topic.config.lanes, _lanes(ready))))
+            _, ready = lanes.setdefault(topic.name, (topic.config.lanes, Counter()))
+            for active in active_groups.values():
+                for claims in active.group.claims:
+                    ready.update(claims.ready_by_lane())
 
     _for_each_topic(shards, sees, count)
-    stats.lanes, stats.topics = _lanes(total), _largest(found)
-    return stats
+    for _, ready in lanes.values():
+        total.update(ready)
+    found = ((ready.total(), TopicLanes(name, policy, _lanes(ready))) for name, (policy, ready) in lanes.items())
+    return PriorityStats(_lanes(total), _largest(found), groups=len(used), idle_groups=len(known - used))
 
 
 def merge_priorities(parts: Sequence[PriorityStats]) -> PriorityStats:
@@ -86,9 +90,16 @@ def merge_priorities(parts: Sequence[PriorityStats]) -> PriorityStats:
     total: Counter[int] = Counter()
     for lane in chain.from_iterable(part.lanes for part in parts):
         total[lane.priority] += lane.ready
-    topics = chain.from_iterable(part.topics for part in parts)
+    topics = by(chain.from_iterable(part.topics for part in parts), lambda topic: topic.topic, _one_topic)
     largest = _largest((sum(lane.ready for lane in topic.lanes), topic) for topic in topics)
     return PriorityStats(_lanes(total), largest, _sum(parts, "groups"), _sum(parts, "idle_groups"))
+
+
+def _one_topic(slices: Sequence[TopicLanes]) -> TopicLanes:
+    ready: Counter[int] = Counter()
+    for lane in chain.from_iterable(slice_.lanes for slice_ in slices):
+        ready[lane.priority] += lane.ready
+    return TopicLanes(slices[0].topic, slices[0].policy, _lanes(ready))
 
 
 def _lanes(ready: Counter[int]) -> list[LaneStats]:
@@ -97,21 +108,20 @@ def _lanes(ready: Counter[int]) -> list[LaneStats]:
 
 def delay_stats(shards: ShardSet, sees: Sees) -> DelayStats:
     """What is not due yet, and how late messages were made ready that were due before."""
-    found: list[tuple[int, TopicDelays]] = []
-    stats = DelayStats()
+    delayed: Counter[str] = Counter()
+    used: set[str] = set()
+    known: set[str] = set()
 
     def count(shard: Shard, topic: Topic) -> None:
         delivery = shard.dispatcher.in_use.of(topic)
-        if delivery is None:
-            stats.idle_topics += 1
-            return
-        delayed = sum(len(index.hidden) for index in delivery.indexes)
-        stats.delayed += delayed
-        if delayed:
-            found.append((delayed, TopicDelays(topic.name, delayed)))
+        known.add(topic.name)
+        if delivery is not None:
+            used.add(topic.name)
+            delayed[topic.name] += sum(len(index.hidden) for index in delivery.indexes)
 
     _for_each_topic(shards, sees, count)
-    stats.topics = _largest(found)
+    stats = DelayStats(delayed=delayed.total(), idle_topics=len(known - used))
+    stats.topics = _largest((number, TopicDelays(name, number)) for name, number in delayed.items() if number)
     lateness = Totals.of([shard.meters for shard in shards]).due_lateness_s
     _tell_lateness(stats, list(lateness.counts), lateness.sum)
     return stats
@@ -119,10 +129,12 @@ def delay_stats(shards: ShardSet, sees: Sees) -> DelayStats:
 
 def merge_delays(parts: Sequence[DelayStats]) -> DelayStats:
     """Those of several processes as one."""
-    topics = chain.from_iterable(part.topics for part in parts)
+    delayed: Counter[str] = Counter()
+    for topic in chain.from_iterable(part.topics for part in parts):
+        delayed[topic.topic] += topic.delayed
     stats = DelayStats(
         delayed=_sum(parts, "delayed"),
-        topics=_largest((topic.delayed, topic) for topic in topics),
+        topics=_largest((number, TopicDelays(name, number)) for name, number in delayed.items()),
         idle_topics=_sum(parts, "idle_topics"),
     )
     counts = [sum(some) for some in zip(*(part.lateness_counts for part in parts), strict=True)]
@@ -182,21 +194,40 @@ def rebalance_stats(shards: ShardSet, sees: Sees) -> RebalanceStats:
             found.append(GroupRebalances(topic.name, name, len(members), *numbers))
 
     _for_each_topic(shards, sees, count)
+    groups = by(found, _topic_and_group, _one_group)
     return RebalanceStats(
-        groups=_largest((group.rebalances, group) for group in found),
-        rebalances=sum(group.rebalances for group in found),
-        moves=sum(group.moves for group in found),
-        expired=sum(group.expired for group in found),
-        members=sum(group.members for group in found),
+        groups=_largest((group.rebalances, group) for group in groups),
+        rebalances=sum(group.rebalances for group in groups),
+        moves=sum(group.moves for group in groups),
+        expired=sum(group.expired for group in groups),
+        members=sum(group.members for group in groups),
     )
 
 
 def merge_rebalances(parts: Sequence[RebalanceStats]) -> RebalanceStats:
     """Those of several processes as one."""
-    groups = chain.from_iterable(part.groups for part in parts)
+    groups = by(chain.from_iterable(part.groups for part in parts), _topic_and_group, _one_group)
     summed = ("rebalances", "moves", "expired", "members")
     return RebalanceStats(
         _largest((group.rebalances, group) for group in groups), **{name: _sum(parts, name) for name in summed}
+    )
+
+
+def _topic_and_group(group: GroupRebalances) -> tuple[str, str]:
+    return group.topic, group.group
+
+
+def _one_group(slices: Sequence[GroupRebalances]) -> GroupRebalances:
+    """A group of a topic that is spread: all slices see the same members, and each moves its own partitions."""
+    first = slices[0]
+    return GroupRebalances(
+        first.topic,
+        first.group,
+        members=max(slice_.members for slice_ in slices),
+        rebalances=max(slice_.rebalances for slice_ in slices),
+        moves=_sum(slices, "moves"),
+        expired=max(slice_.expired for slice_ in slices),
+        revoking=_sum(slices, "revoking"),
     )
 
 
@@ -205,7 +236,8 @@ def queue_lengths(shards: ShardSet, sees: Sees) -> dict[str, int]:
     found: dict[str, int] = {}
 
     def count(_: Shard, topic: Topic) -> None:
-        for partition in topic.partitions:
+        for number in topic.own_partitions:
+            partition = topic.partitions[number]
             log = partition.messages
             end, groups = log.committed_end, {} if partition.state is None else partition.state.groups
             waiting = [progress.backlog(end) for progress in groups.values()]

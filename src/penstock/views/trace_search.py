@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.partition_log import Log, first_offset
@@ -111,7 +111,11 @@ def search_traces(
     now_s = shards.clock.monotonic_s
     deadline_s = now_s() + _SEARCH_S
     heads: list[_Head] = []
-    for shard in shards if query.topic is None else [shards.of(query.topic)]:
+    asked: Iterable[Shard] = shards
+    if query.topic is not None:
+        name, asked = shards.slices(query.topic)
+        query = query._replace(topic=name)
+    for shard in asked:
         shard.journal.flush()  # so that everything up to now is found
         heads += _heads(shard, query, sees, before)
     heapq.heapify(heads)

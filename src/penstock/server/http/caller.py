@@ -52,17 +52,15 @@ class Caller:
         given = {name: value for name, value in arguments.items() if value is not None}
         return await self.services.call(self.principal, operation, **given)
 
-    async def ask(
-        self, view: Callable[..., Answer], about: MessageId | str, *arguments: Any, slow: bool = False
-    ) -> Answer:
-        """What a function of a shard answers about a topic or a message of it, called in a thread."""
+    async def ask(self, view: Callable[..., Answer], about: MessageId | str, *arguments: Any) -> Answer:
+        """What a function of a shard answers about a message, or a topic that lives in one; called in a thread."""
         shards = self.services.shards
         shard = shards.of(about) if isinstance(about, str) else shards.of_message(about)
-        return await self.services.workers.run(partial(view, shard, about, *arguments), slow=slow)
+        return await self.services.workers.run(partial(view, shard, about, *arguments))
 
-    async def ask_all(self, view: Callable[..., Answer], *arguments: Any) -> Answer:
-        """What a function of `views` answers about all shards, called in a thread."""
-        return await self.services.workers.run(partial(view, self.services.shards, *arguments))
+    async def ask_all(self, view: Callable[..., Answer], *arguments: Any, slow: bool = False) -> Answer:
+        """What a function answers about all shards, or about a topic wherever it lives; called in a thread."""
+        return await self.services.workers.run(partial(view, self.services.shards, *arguments), slow=slow)
 
     async def left(self) -> None:
         """Return when the client has disconnected, for requests without a body that wait for something."""

@@ -111,7 +111,7 @@ def _put_group(page: _Page, topic: str, group: str, shown: GroupFigures, now_us:
     page.put("penstock_group_oldest_unacked_seconds", age_s, topic, group)
     page.put("penstock_group_members", shown.members, topic, group)
     page.put("penstock_group_lost", standing.lost, topic, group)
-    for setting, value in shown.settings.items():
+    for setting, value in shown.settings.shown().items():
         page.put("penstock_group_setting", value, topic, group, setting)
     if standing.is_indexed:
         page.put("penstock_group_ready", standing.ready, topic, group)

@@ -148,11 +148,11 @@ def _origin(topic: str, text: str) -> MessageId:
     return origin
 
 
-def count_causes(shard: Shard, topic_name: str, letters_max: int, bytes_max: int) -> CauseReport:
+def count_causes(letters: Iterable[DeadLetter], letters_max: int, bytes_max: int) -> CauseReport:
     """Why messages died, by cause and group, the most frequent first; of so many letters or bytes at most."""
     found: dict[tuple[str, str], DeadLetterCause] = {}
     report = CauseReport([])
-    for letter in list_dead_letters(shard, topic_name):
+    for letter in letters:
         if report.total >= letters_max or bytes_max <= 0:
             report.complete = False
             break

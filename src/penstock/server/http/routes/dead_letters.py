@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from litestar import Router, get, post
@@ -11,6 +11,7 @@ from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta
 from msgspec.structs import asdict
 
+from penstock.cluster.spreading import list_dead_letters
 from penstock.model.letters import CauseReport, DeadLetter, RedriveReport
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding, as_text
@@ -19,6 +20,9 @@ from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import AsEncoded, Limit, Topic
 from penstock.server.operations import LETTERS_BYTES
 from penstock.shard.operations.dead_letters import count_causes
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
 
 _IDS_MAX = 10_000
 _COUNTED_MAX = 100_000
@@ -112,7 +116,11 @@ async def dead_letter_causes(caller: Caller, topic: Topic) -> CauseReport:
     `complete` is false where there are more than are counted at once: 100,000 letters, 1,000 causes.
     """
     caller.require(Scope.READ, topic)
-    return await caller.ask(count_causes, topic, _COUNTED_MAX, _COUNTED_BYTES_MAX, slow=True)
+
+    def work(shards: Shards) -> CauseReport:
+        return count_causes(list_dead_letters(shards, topic), _COUNTED_MAX, _COUNTED_BYTES_MAX)
+
+    return await caller.ask_all(work, slow=True)
 
 
 @post(

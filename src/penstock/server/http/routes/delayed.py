@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from litestar import Router, delete, get, patch
 from litestar.exceptions import HTTPException
 from litestar.params import JSONBody, QueryParameter
 
+from penstock.cluster.spreading import list_delayed
 from penstock.model.message import MessageId
 from penstock.model.schedules import DelayedMessage
 from penstock.server.access.principal import Scope
@@ -18,7 +18,10 @@ from penstock.server.http.bodies import Moment, Seconds
 from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.parameters import Limit, Offset, Partition, Topic
-from penstock.shard.operations.delays import find_delayed, list_delayed
+from penstock.shard.operations.delays import find_delayed
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
 
 
 class Delayed(msgspec.Struct):
@@ -72,8 +75,11 @@ async def delayed_messages(
 ) -> DelayedPage:
     """List messages that are not due yet, the next to fall due first."""
     caller.require(Scope.READ, topic)
-    listing = partial(list_delayed, caller.services.shards.of(topic), topic, limit + 1, skip)
-    found = [Delayed.of(message) for message in await caller.services.workers.run(lambda: list(listing()))]
+
+    def work(shards: Shards) -> list[Delayed]:
+        return list(map(Delayed.of, list_delayed(shards, topic, limit + 1, skip)))
+
+    found = await caller.ask_all(work)
     return DelayedPage(found[:limit], more=len(found) > limit)
 
 

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from penstock.api.operation import Operation
 from penstock.api.operations import OPERATIONS
+from penstock.cluster.spreading import place_group
 from penstock.model.bounds import shown
 from penstock.model.errors import GroupInUse
 from penstock.model.info import GroupInfo
@@ -22,7 +23,6 @@ from penstock.server.http.caller import Caller, permits
 from penstock.server.http.documenting import body_of, errors
 from penstock.server.http.group_views import GroupView, MemberView, group_view, listed_view
 from penstock.server.http.parameters import Limit, MaybeTopic, Search, Skip
-from penstock.shard.operations.groups import place_group
 from penstock.views.listing import ListedGroup, list_groups, show_everywhere, show_listed
 
 _NEW = {"topic": "orders", "group": "kitchen", "start": "earliest", "visibility_timeout": 30}
@@ -216,8 +216,7 @@ async def commit_offsets(caller: Caller, group: Group, data: JSONBody[NewOffsets
     of consumers is moved, as by a seek: what they hold from these partitions is taken back.
     """
     caller.require(Scope.CONSUME, data.topic)
-    place = partial(place_group, caller.services.shards.of(data.topic), data.topic, group, data.offsets)  # type: ignore[arg-type]
-    await caller.services.workers.run(place)
+    await caller.ask_all(place_group, data.topic, group, data.offsets)
     return _offsets(group, await _listed(caller, Scope.CONSUME, group, data.topic))
 
 
@@ -236,7 +235,7 @@ async def _listed(caller: Caller, scope: Scope, group: Group, topic: str | None)
     if topic is None:
         found, _ = await services.workers.run(partial(show_everywhere, services.shards, sees, group))
         return found
-    return [await services.workers.run(partial(show_listed, services.shards.of(topic), topic, group))]
+    return [await caller.ask_all(show_listed, topic, group)]
 
 
 def _offsets(group: Group, found: list[ListedGroup]) -> GroupOffsets:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from litestar import Router, get, post
@@ -29,6 +29,10 @@ from penstock.server.http.parameters import (
     time_us,
 )
 from penstock.views.searching import Place, find_message, read_partition, search_messages
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
+    from penstock.shard.shard import Shard
 
 _REPLAY = {"group": "audit", "from_time": "2026-12-24T00:00:00Z", "to_time": "2026-12-25T00:00:00Z", "rate": 1000}
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -89,13 +93,11 @@ async def partition_messages(
     """
     caller.require(Scope.READ, topic)
 
-    def work() -> MessagePage:
-        messages, next_offset, end_offset = read_partition(
-            caller.services.shards.of(topic), topic, partition, offset, limit
-        )
+    def work(shard: Shard, place: MessageId) -> MessagePage:
+        messages, next_offset, end_offset = read_partition(shard, place, offset, limit)
         return MessagePage([view_of(message, encoding) for message in messages], next_offset, end_offset)
 
-    return await caller.services.workers.run(work)
+    return await caller.ask(work, MessageId(topic, partition, 0))
 
 
 @get("/topics/{topic:str}/messages", responses=errors(), tags=["reading"])
@@ -128,12 +130,12 @@ async def find_messages(
     start = None if cursor is None else Place.parse(cursor)
     page = partial(search_messages, key=wanted, limit=limit, include_deleted=include_deleted, start=start)
 
-    def work() -> FoundMessages:
-        messages, place = page(caller.services.shards.of(topic), topic, partition, window)
+    def work(shards: Shards) -> FoundMessages:
+        messages, place = page(shards, topic, partition, window)
         shown = [view_of(message, encoding) for message in messages]
         return FoundMessages(shown, None if place is None else str(place))
 
-    return await caller.services.workers.run(work)
+    return await caller.ask_all(work)
 
 
 @get("/topics/{topic:str}/messages/{partition:int}/{offset:int}", responses=errors())

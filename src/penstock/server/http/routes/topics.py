@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from litestar import Router, delete, get, patch, post
@@ -23,6 +23,9 @@ from penstock.server.http.topic_views import (
     topic_fields,
 )
 from penstock.views.listing import ListedTopic, list_topics, show_topic
+
+if TYPE_CHECKING:
+    from penstock.cluster.shards import Shards
 
 _NEW = {"name": "orders", "num_partitions": 4, "retention_hours": 168}
 _CHANGES = {"retention_age": "30d", "visibility_timeout": 60}
@@ -105,8 +108,8 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
     """Show a topic with its partitions and groups."""
     caller.require(Scope.READ, topic)
 
-    def work() -> TopicDetails:
-        listed, lanes, groups = show_topic(caller.services.shards.of(topic), topic)
+    def work(shards: Shards) -> TopicDetails:
+        listed, lanes, groups = show_topic(shards, topic)
         return TopicDetails(
             **topic_fields(listed),
             partition_list=list(map(PartitionView.of, listed.info.partitions)),
@@ -114,7 +117,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
             group_list=list(map(listed_view, groups)),
         )
 
-    return await caller.services.workers.run(work)
+    return await caller.ask_all(work)
 
 
 @patch(
@@ -126,7 +129,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
 async def change_topic(caller: Caller, topic: Topic, data: JSONBody[TopicOptions]) -> TopicView:
     """Change options of a topic; those that are left out stay. `partitions` and `order` cannot be changed."""
     await caller.services.call(caller.principal, "configure_topic", name=topic, **data.options())
-    return TopicView(**topic_fields((await caller.ask(show_topic, topic)).topic))
+    return TopicView(**topic_fields((await caller.ask_all(show_topic, topic)).topic))
 
 
 @delete("/topics/{topic:str}", status_code=204, responses=errors(507))
@@ -139,7 +142,7 @@ async def delete_topic(caller: Caller, topic: Topic) -> None:
 async def topic_partitions(caller: Caller, topic: Topic) -> Partitions:
     """List the partitions of a topic: which offsets they hold, and what they take."""
     caller.require(Scope.READ, topic)
-    shown = await caller.ask(show_topic, topic)
+    shown = await caller.ask_all(show_topic, topic)
     return Partitions(list(map(PartitionView.of, shown.topic.info.partitions)))
 
 
