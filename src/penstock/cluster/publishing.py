@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from penstock.shard.shard import Shard
 
 
-def publish(shards: Shards, topic: str, message: Message) -> tuple[MessageId, Commit | None]:
-    """Publish one message."""
+def publish(shards: Shards, topic: str, message: Message, name: str | None = None) -> tuple[MessageId, Commit | None]:
+    """Publish one message. Traces show the name."""
     now_us = shards.clock.wall_us()
     single = check_message(message, shards.config, now_us)
-    return publish_single(shards, topic, single, message.partition, now_us)
+    return publish_single(shards, topic, single, message.partition, now_us, name=name)
 
 
 def publish_single(
@@ -41,6 +41,8 @@ def publish_single(
     name: str | None = None,
 ) -> tuple[MessageId, Commit | None]:
     """Publish one message that was checked; with a producer and a sequence, only once. Traces show the name."""
+    if shards.count == 1:
+        return shards.only.publish_single(topic, single, partition, now_us, producer, sequence, name)
     topic, shard = _shard_of(shards, topic, single, partition, producer, sequence)
     return shard.publish_single(topic, single, partition, now_us, producer, sequence, name)
 

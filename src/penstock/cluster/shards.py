@@ -102,6 +102,11 @@ class Shards:
         """The name of a topic, and the shards that have something of it: one unless it is spread."""
         return find_existing(self, topic)
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, which must be there."""
+        name, (first, *_) = self.slices(topic)
+        return first.partition_count(name)
+
     def shows(self, shard: Shard, topic: Topic) -> bool:
         """Whether what a shard has of a topic is part of what is told of it."""
         return is_shown(self, shard, topic)

@@ -130,10 +130,10 @@ def test_a_full_disk_is_told_line_by_line(tmp_path: Path) -> None:
 def test_an_error_of_ours_is_logged_and_answered(
     server: LineServer, talk: Talk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a secret of the house")
 
-    monkeypatch.setattr(server.broker.shard, "publish", fail)
+    monkeypatch.setattr(server.broker.shard, "publish_single", fail)
     assert talk.say("PRODUCE t 0 x") == "ERROR: the server could not do this; its log tells why"
     assert "a secret of the house" in caplog.text
     assert talk.say("PING") == "PONG"

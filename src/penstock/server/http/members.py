@@ -131,7 +131,7 @@ class Members:
             if member is None or member.id not in self._by_id:
                 making = None
         if making is None:
-            self._services.shards.of(topic).partition_count(topic)  # which must be there
+            self._services.shards.partition_count(topic)  # which must be there
             making = self._shared[topic, group] = self._loop.create_task(
                 self.join([topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True)
             )

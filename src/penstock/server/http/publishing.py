@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.cluster.publishing import publish_intake, publish_single
 from penstock.model.errors import InvalidArgument
 from penstock.model.intake import check_message, check_messages, check_producer
 from penstock.model.message import Message
@@ -105,9 +106,7 @@ def _read_one(
 def _publish_checked(
     services: Services, principal: Principal, topic: str, now_us: int, partition: int | None, single: Single
 ) -> tuple[bytes, Commit | None]:
-    identity, commit = services.shards.of(topic).publish_single(
-        topic, single, partition, now_us, name=principal.producer_name
-    )
+    identity, commit = publish_single(services.shards, topic, single, partition, now_us, name=principal.producer_name)
     due_us = single.deliver_at_us
     place = (identity.topic, identity.partition, identity.offset)
     due_at = to_datetime(due_us) if due_us else None
@@ -121,11 +120,10 @@ async def publish_batch(
     principal.require(Scope.PUBLISH, topic)
     if _is_raw(headers):
         raise InvalidArgument('a batch is JSON: {"messages": [{"value": "…"}]}')
-    shard = services.shards.of(topic)
-    now_us = shard.clock.wall_us()
-    intake, producer, sequence = await _do(services, body, partial(_read_batch, shard.config, body, now_us))
+    now_us = services.clock.wall_us()
+    intake, producer, sequence = await _do(services, body, partial(_read_batch, services.shards.config, body, now_us))
     check_producer(intake.batch, producer, sequence)
-    ids, commit = shard.publish_intake(topic, intake, now_us, principal.producer_name)
+    ids, commit = publish_intake(services.shards, topic, intake, now_us, principal.producer_name)
     await services.commits.wait(commit)
     return await _do(services, body, partial(_write_results, intake.batch, ids))
 

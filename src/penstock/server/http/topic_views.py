@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from penstock.model.config import PARTITIONS_MAX, TopicConfig
 from penstock.model.errors import InvalidArgument
 from penstock.model.info import PartitionInfo
+from penstock.model.placement import SHARDS_MAX
 from penstock.server.http.bodies import Seconds
 from penstock.views.listing import ListedTopic
 
@@ -119,6 +120,8 @@ class TopicOptions(msgspec.Struct, forbid_unknown_fields=True):
     lane_weights: Weights | UnsetType = UNSET
     order: Literal["lane", "key"] | UnsetType = UNSET
     dead_letter_lapsed: bool | UnsetType = UNSET
+    spread: Annotated[int, Meta(ge=1, le=SHARDS_MAX)] | UnsetType = UNSET
+    """Over how many shards the partitions are dealt; fixed when the topic is made."""
 
     def options(self) -> dict[str, Any]:
         """Those that were given, as the broker takes them."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from penstock.aio.receiving import read_fetched
+from penstock.cluster.consuming import AnyConsuming, consume
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost, Overloaded, TopicNotFound
 from penstock.model.placement import check_partition
 from penstock.server.services import Services
-from penstock.shard.operations.consuming import Consuming
 from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 
 GROUP = "line"
@@ -25,9 +25,9 @@ _SESSION_S = 30.0
 class _TopicConsumer:
     """The consumer of one topic."""
 
-    def __init__(self, services: Services, topic: str, consuming: Consuming[LeasedMessage]) -> None:
+    def __init__(self, services: Services, topic: str, partitions: int, consuming: AnyConsuming[LeasedMessage]) -> None:
         self._services = services
-        self._topic = topic
+        self._topic, self._partitions = topic, partitions
         self._consuming = consuming
         self._held: dict[tuple[int, int], Lease] = {}  # by partition and offset; some of them may be over
 
@@ -42,8 +42,7 @@ class _TopicConsumer:
         while True:
             found = self._consuming.fetch_now(wanted, None, partition)
             if not found:
-                delivery, _ = self._consuming.members[0]
-                check_partition(self._topic, len(delivery.topic.partitions), partition)
+                check_partition(self._topic, self._partitions, partition)
                 return []
             messages = await read_fetched(self._consuming, found, None, self._services.workers.run)
             for message in messages:
@@ -95,11 +94,11 @@ class Consumers:
     async def _join(self, topic: str) -> _TopicConsumer:
         if len(self._by_topic) >= _TOPICS_MAX:
             raise Overloaded(f"a connection consumes at most {_TOPICS_MAX} topics: open another one")
-        self._services.shards.of(topic).partition_count(topic)  # which must be there
+        partitions = self._services.shards.partition_count(topic)  # which must be there
         consuming = await self._services.workers.run(
             partial(
-                Consuming,
-                self._services.shards.of(topic),
+                consume,
+                self._services.shards,
                 LeasedMessage,
                 topic,
                 GROUP,
@@ -111,7 +110,7 @@ class Consumers:
                 name=None,
             )
         )
-        consumer = _TopicConsumer(self._services, topic, consuming)
+        consumer = _TopicConsumer(self._services, topic, partitions, consuming)
         if self._closed:
             consumer.close()
         self._by_topic[topic] = consumer

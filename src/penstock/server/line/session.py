@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
 
+from penstock.cluster.publishing import publish
 from penstock.journal import Commit
 from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, Unauthenticated
 from penstock.model.message import Message
@@ -106,7 +107,7 @@ class LineSession:
                     return
                 message = Message(command.value, priority=command.priority, partition=command.partition)
                 name = None if self._principal is None else self._principal.producer_name
-                _, commit = self._services.shards.of(command.topic).publish(command.topic, message, name)
+                _, commit = publish(self._services.shards, command.topic, message, name)
                 self._answer_after(commit, reply, replies.OK)
             case Ack():
                 self._permit(Scope.CONSUME, command.topic)
