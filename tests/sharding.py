@@ -14,10 +14,11 @@ import pytest
 
 from penstock.cluster import directory, shards
 from penstock.cluster.shards import Shards
-from penstock.cluster.snapshots import path_of_topic
 from penstock.embedded.broker import Broker
+from penstock.model.placement import shard_of
 from penstock.shard.shard import Shard
 from penstock.storage import Storage
+from penstock.storage.read_only import ReadOnlyStorage
 
 
 def divide_new_directories(count: int) -> None:
@@ -46,7 +47,8 @@ def skip_those_of_one_shard(items: list[pytest.Item]) -> None:
 
 def home_of(path: Path, topic: str) -> Path:
     """The directory of the shard that a topic lives in."""
-    return Path(path_of_topic(str(path), topic))
+    count = directory.shards_of(ReadOnlyStorage(path))
+    return path if count is None else path / directory.part_name(shard_of(topic, count))
 
 
 def alone(shard: Shard) -> Shards:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.cluster.snapshots import Snapshots, path_of_topic
+from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import DirectoryLocked, InvalidArgument
 from penstock.model.placement import shard_of
 from penstock.segments.window import Window
@@ -52,7 +52,8 @@ def test_a_snapshot_shows_all_shards_as_one(directory: Path) -> None:
 
 def test_the_files_of_a_topic_are_in_its_shard(directory: Path) -> None:
     for name in TOPICS:
-        place = Path(path_of_topic(str(directory), name))
+        with Snapshots(directory) as found:
+            place = Path(found.of(name).storage.path)
         assert place == directory / f"shards/{shard_of(name, SHARDS)}"
         assert list((place / "topics" / name / "messages").rglob("*.parquet"))
 
@@ -115,3 +116,49 @@ def test_a_relative_archive_lies_beside_the_whole_directory(tmp_path: Path) -> N
         reader = snapshot.reader(snapshot.log(TOPICS[0], 0), include_deleted=True)
         assert [message.value for message in reader.messages(Window())] == [b"old"]
     assert CliRunner().invoke(app, ["check", str(tmp_path / "data")]).exit_code == 0
+
+
+def _make_spread(directory: Path) -> list[bytes]:
+    """A topic over all shards, half of it settled, with a dead letter in each slice; its values."""
+    with penstock.open(directory, shards=SHARDS, min_free_bytes=0) as broker:
+        broker.create_topic("orders", partitions=7, spread=SHARDS, max_deliveries=1)
+        broker.publish_many("orders", [penstock.Message(f"settled-{n}", key=f"{n}") for n in range(30)])
+        with broker.consumer("orders", "g") as consumer:
+            dead, done = set(), []
+            for message in consumer.receive(30):
+                if message.partition % SHARDS in dead:
+                    done.append(message)
+                else:
+                    dead.add(message.partition % SHARDS)
+                    message.kill("never")
+            consumer.ack(done)
+        broker.settle()
+        broker.publish_many("orders", [penstock.Message(f"new-{n}", key=f"{n}") for n in range(30)])
+        return [message.value for message in broker.read("orders")]
+
+
+def test_a_snapshot_shows_a_spread_topic_as_one(tmp_path: Path) -> None:
+    values = _make_spread(tmp_path / "data")
+    with Snapshots(tmp_path / "data") as found:
+        assert [(info.name, len(info.partitions)) for info in found.topics()] == [("orders", 7), ("orders.dlq", 3)]
+        (group,) = found.groups()
+        assert (group.published, group.acked, group.dead, group.lag) == (60, 27, 3, 30)
+        assert found.groups("orders") == [group]
+        assert len(list(found.dead_letters("orders"))) == SHARDS
+        layout = found.layout("orders")
+        assert [log.partition for log in layout.messages] == list(range(7))
+        read = []
+        for log in layout.messages:
+            snapshot = found.of("orders", log.partition)
+            read += list(snapshot.reader(snapshot.log("orders", log.partition)).messages(Window()))
+        assert [message.value for message in read] == values
+    with penstock.open(tmp_path / "data", min_free_bytes=0) as broker:
+        assert [message.value for message in broker.read("orders")] == values
+        assert broker.layout("orders") == layout
+
+
+def test_check_finds_a_spread_topic_whole(tmp_path: Path) -> None:
+    _make_spread(tmp_path / "data")
+    found = CliRunner().invoke(app, ["check", str(tmp_path / "data")])
+    assert found.exit_code == 0, found.output
+    assert found.stdout.count("whole: every byte") == SHARDS

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import penstock
-from penstock.embedded import broker as embedded
+from penstock.cluster import spreading
 from penstock.shard.reading.layouts import topic_layout
 from penstock.storage.read_only import ReadOnlyStorage
 from tests.sharding import home_of
@@ -39,6 +39,27 @@ def _fill(server: Served, tmp_path: Path) -> list[penstock.StoredMessage]:
     return [message for topic in ("a", "b", "one", "empty") for message in client.read(topic)]
 
 
+def test_a_topic_that_is_spread_over_shards_is_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "data", shards=3, min_free_bytes=0) as broker:
+        broker.create_topic("orders", partitions=7, spread=3, max_deliveries=1)
+        broker.publish_many("orders", [penstock.Message(f"settled-{n}", key=f"{n}") for n in range(60)])
+        broker.settle()
+        broker.publish_many("orders", [penstock.Message(f"new-{n}", key=f"{n}") for n in range(60)])
+        with broker.consumer("orders", "g") as consumer:
+            for message in consumer.receive(5):
+                message.kill("never")
+        expected = stored(list(broker.read("orders")))
+        letters = {str(letter.id) for letter in broker.dead_letters("orders")}
+        (group, *_) = broker.groups("orders")
+    assert len({row[FULL.fieldNames().index("partition")] for row in expected}) == 7
+    assert rows_of(_read(spark, path=tmp_path / "data", subscribe="orders")) == expected
+    where = {"path": tmp_path / "data", "subscribe": "orders"}
+    found = _read(spark, None, **where, table="dead_letters").collect()
+    assert {row.message_id for row in found} == letters
+    (row,) = _read(spark, None, **where, table="groups").collect()
+    assert (row.group, row.published, row.dead, row.positions) == ("g", 120, 5, list(group.positions))
+
+
 def test_L2_every_column_of_every_row_is_what_the_broker_gives_on_every_path(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +77,7 @@ def test_L2_every_column_of_every_row_is_what_the_broker_gives_on_every_path(
         assert default.columns == [*kafka, "priority", "deliver_at", "message_id"]
         assert rows_of(default.select(*FULL.fieldNames())) == stored(messages, 10)
         with monkeypatch.context() as patched:  # as executors on another machine see it: no file is there
-            patched.setattr(embedded, "topic_layout", lambda topic, _: topic_layout(topic, ReadOnlyStorage("/nowhere")))
+            patched.setattr(spreading, "topic_layout", lambda topic, _: topic_layout(topic, ReadOnlyStorage("/nowhere")))
             assert "/nowhere/" in client.layout("a").messages[0].segments[0].path
             assert rows_of(_read(spark, servers=server.address, subscribe=topics)) == expected
     assert rows_of(_read(spark, path=tmp_path / "data", subscribe=topics)) == expected

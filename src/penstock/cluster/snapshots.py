@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from penstock.cluster.directory import part_name, shards_of
 from penstock.model.info import TopicInfo
+from penstock.model.layout import TopicLayout
 from penstock.model.letters import DeadLetter
-from penstock.model.names import check_topic_name
-from penstock.model.placement import shard_of
-from penstock.model.schedules import SCHEDULES
+from penstock.model.merging import by, merge_layouts, merge_topics
+from penstock.model.names import DEAD_LETTERS, check_topic_name
+from penstock.model.placement import Place, shard_of
+from penstock.shard.reading.layouts import topic_layout
 from penstock.storage.read_only import ReadOnlyStorage
 from penstock.views.snapshot import GroupProgress, Snapshot
+
+_SUMS = ("published", "acked", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost", "lag")
 
 
 class Snapshots:
@@ -28,30 +34,50 @@ class Snapshots:
         self._parts: list[Snapshot] = []
         try:
             for number in range(count or 1):
-                self._parts.append(Snapshot(root if count is None else root.part(part_name(number))))
+                storage = root if count is None else root.part(part_name(number))
+                self._parts.append(Snapshot(storage, Place(number, count or 1)))
         except BaseException:
             self.close()
             raise
 
-    def of(self, topic: str) -> Snapshot:
-        """The shard that a topic lives in."""
-        return self._parts[shard_of(check_topic_name(topic), len(self._parts))]
+    def of(self, topic: str, partition: int = 0) -> Snapshot:
+        """The shard that has a partition of a topic; its home, if none has."""
+        slices = self.slices(topic)
+        for part in slices:
+            known = part.catalog.by_name.get(topic)
+            if known is not None and partition in known.own_partitions:
+                return part
+        return slices[0]
+
+    def slices(self, topic: str) -> Sequence[Snapshot]:
+        """The shards that have something of a topic: one, unless it is spread."""
+        home = self._parts[shard_of(check_topic_name(topic), len(self._parts))]
+        known = home.catalog.by_name.get(topic)
+        is_spread = topic.endswith(DEAD_LETTERS) if known is None else known.config.spread > 1
+        if len(self._parts) == 1 or not is_spread:
+            return [home]
+        found = (part.catalog.by_name.get(topic) for part in self._parts)
+        numbers = {one.slice: part for one, part in zip(found, self._parts, strict=True) if one is not None}
+        return [numbers[number] for number in sorted(numbers)] or [home]
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, with its partitions."""
-        found = [info for part in self._parts for info in part.topics() if self._is_shown(part, info.name)]
-        return sorted(found, key=lambda info: info.name)
+        found = [info for part in self._parts for info in part.topics() if part in self.slices(info.name)]
+        return sorted(by(found, lambda info: info.name, merge_topics), key=lambda info: info.name)
+
+    def layout(self, topic: str) -> TopicLayout:
+        """Where the messages and events of a topic lie."""
+        return merge_layouts([topic_layout(part.catalog.topic(topic), part.storage) for part in self.slices(topic)])
 
     def groups(self, topic: str | None = None) -> list[GroupProgress]:
         """Every group, or those of one topic, as far as they were."""
-        if topic is not None:
-            return self.of(topic).groups(topic)
-        found = [group for part in self._parts for group in part.groups()]
-        return sorted(found, key=lambda group: (group.topic, group.name))
+        parts = self._parts if topic is None else self.slices(topic)
+        found = [group for part in parts for group in part.groups(topic) if part in self.slices(group.topic)]
+        return sorted(by(found, _topic_and_name, _merge_groups), key=_topic_and_name)
 
     def dead_letters(self, topic: str) -> Iterator[DeadLetter]:
         """The dead letters of a topic that were neither redriven nor purged, oldest first."""
-        return self.of(topic).dead_letters(topic)
+        return heapq.merge(*(part.dead_letters(topic) for part in self.slices(topic)), key=lambda letter: letter.id)
 
     def close(self) -> None:
         """Close the files; closing twice is harmless."""
@@ -64,13 +90,12 @@ class Snapshots:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    def _is_shown(self, part: Snapshot, topic: str) -> bool:
-        """Each shard keeps its schedules in a topic of one name: one of them is shown."""
-        return topic != SCHEDULES or self.of(topic) is part
+
+def _topic_and_name(group: GroupProgress) -> tuple[str, str]:
+    return group.topic, group.name
 
 
-def path_of_topic(path: str, topic: str) -> str:
-    """The directory in which the files of a topic are: that of its shard, where it is divided."""
-    root = ReadOnlyStorage(path)
-    count = shards_of(root)
-    return path if count is None else root.part(part_name(shard_of(check_topic_name(topic), count))).path
+def _merge_groups(slices: Sequence[GroupProgress]) -> GroupProgress:
+    """A group, with what each slice counts; it stands at the beginning of partitions that a slice does not have."""
+    sums = {name: sum(getattr(one, name) for one in slices) for name in _SUMS}
+    return replace(slices[0], **sums, positions=tuple(map(max, *(one.positions for one in slices))))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from penstock.model.group_settings import GroupSettings
 from penstock.model.info import GroupInfo, MemberInfo, TopicInfo
-from penstock.model.layout import TopicLayout
+from penstock.model.layout import LogLayout, TopicLayout
 
 Item = TypeVar("Item")
 _SUMS = (
@@ -34,14 +34,20 @@ def merge_topics(slices: Sequence[TopicInfo]) -> TopicInfo:
 
 
 def merge_layouts(slices: Sequence[TopicLayout]) -> TopicLayout:
-    """Where the messages and events of all partitions lie."""
+    """Where the messages and events of all partitions lie; nothing lies in those that no slice tells of."""
     messages = [log for slice_ in slices for log in slice_.messages]
     events = [log for slice_ in slices for log in slice_.events]
     return replace(
         slices[0],
-        messages=tuple(sorted(messages, key=lambda log: log.partition)),
-        events=tuple(sorted(events, key=lambda log: log.partition)),
+        messages=_all_partitions(messages),
+        events=_all_partitions(events),
     )
+
+
+def _all_partitions(logs: Iterable[LogLayout]) -> tuple[LogLayout, ...]:
+    found = {log.partition: log for log in sorted(logs, key=lambda log: log.end)}
+    count = max(found, default=-1) + 1
+    return tuple(found.get(number) or LogLayout(number, 0, 0, 0, ()) for number in range(count))
 
 
 def merge_groups(slices: Sequence[GroupInfo]) -> GroupInfo:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,10 +27,17 @@ from penstock.segments.reader import SegmentReader
 from penstock.segments.schema import POSITION, TIMESTAMP, is_schema_of
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY
-from penstock.shard.reading.layouts import topic_layout
 from penstock.spark.connecting import through_restarts
 from penstock.spark.options import ReadOptions
 from penstock.storage.read_only import ReadOnlyStorage
+
+
+class JournalPart(NamedTuple):
+    """Blocks of a journal."""
+
+    directory: str
+    """The one in which the journal is: that of a shard, where the whole is divided."""
+    blocks: tuple[BlockRef, ...]
 
 
 class Origin(Protocol):
@@ -42,8 +49,8 @@ class Origin(Protocol):
     def layout(self, topic: str, segments: bool = True) -> TopicLayout:
         """Where a topic lies; without its segments if only its ends are of interest."""
 
-    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef] | None:
-        """The journal blocks with these offsets; None where they are read through the server."""
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> JournalPart | None:
+        """The journal blocks with these offsets; None where they are read through the server, or no journal is."""
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
         """The first offset at or after a time, among what can be read."""
@@ -97,14 +104,14 @@ class DirectoryOrigin:
         return [info.name for info in self._snapshots.topics()]
 
     def layout(self, topic: str, segments: bool = True) -> TopicLayout:
-        snapshot = self._snapshots.of(topic)
-        return topic_layout(snapshot.catalog.topic(topic), snapshot.storage)
+        return self._snapshots.layout(topic)
 
-    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef]:
-        return self._snapshots.of(topic).blocks(topic, partition, table, start, end)
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> JournalPart:
+        snapshot = self._snapshots.of(topic, partition)
+        return JournalPart(snapshot.storage.path, tuple(snapshot.blocks(topic, partition, table, start, end)))
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
-        snapshot = self._snapshots.of(topic)
+        snapshot = self._snapshots.of(topic, partition)
         return snapshot.reader(snapshot.log(topic, partition), include_deleted).first_at(time_us)
 
     def note_position(self, topic: str, group: str, positions: Mapping[int, int]) -> None:
@@ -149,8 +156,8 @@ class ArchiveOrigin:
         files = sorted((self.root / topic / table / str(partition)).glob("*.parquet"))
         return settled_log(partition, [_place(path, table) for path in files])
 
-    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> list[BlockRef]:
-        return []
+    def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> None:
+        return None
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
         log = self.layout(topic).messages[partition]

@@ -105,11 +105,11 @@ class Plan:
             for segment in log.segments
             if segment.end > start and segment.base < end and (self.options.include_deleted or not segment.archived)
         )
-        blocks = None
+        found = None
         if end > log.settled_end:
             found = self._origin.blocks(topic, self.options.table, log.partition, max(start, log.settled_end), end)
-            blocks = None if found is None else tuple(found)
-        return Span(topic, log.partition, start, end, segments, blocks)
+        blocks, journal_in = (None, None) if found is None else (found.blocks, found.directory)
+        return Span(topic, log.partition, start, end, segments, blocks, journal_in)
 
     def rows_in(self, size_bytes: int) -> int:
         """How many messages take about so many bytes, by what the segments of these topics hold; at least one."""

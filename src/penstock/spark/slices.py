@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from penstock.cluster.snapshots import path_of_topic
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
@@ -36,6 +35,8 @@ class Span:
     segments: tuple[SegmentPlace, ...] = ()
     blocks: tuple[BlockRef, ...] | None = None
     """Blocks of the journal; None where they are read through the server."""
+    journal_in: str | None = None
+    """The directory of the journal that has them."""
 
     @property
     def count(self) -> int:
@@ -50,7 +51,7 @@ class Span:
         """The places from `start` to before `end`, with the segments and blocks that hold any of them."""
         segments = tuple(segment for segment in self.segments if segment.end > start and segment.base < end)
         blocks = self.blocks and tuple(block for block in self.blocks if block.end > start and block.base < end)
-        return Span(self.topic, self.partition, start, end, segments, blocks)
+        return Span(self.topic, self.partition, start, end, segments, blocks, self.journal_in)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} from {self.start} to {self.end - 1}"
@@ -151,11 +152,9 @@ def _elsewhere(
     batches: Iterator[pa.RecordBatch] = iter(())
     if options.servers is not None:
         batches = _from_server(options, span, start, end)
-    elif span.blocks is not None and options.path is not None:
+    elif span.blocks is not None and span.journal_in is not None:
         blocks = [block for block in span.blocks if block.base < end and block.end > start]
-        batches = read_blocks(
-            ReadOnlyStorage(path_of_topic(options.path, span.topic)), blocks, options.table, span.partition, start, end
-        )
+        batches = read_blocks(ReadOnlyStorage(span.journal_in), blocks, options.table, span.partition, start, end)
     rows = 0
     for batch in batches:
         rows += len(batch)

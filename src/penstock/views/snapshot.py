@@ -22,6 +22,7 @@ from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.letters import DeadLetter
+from penstock.model.placement import ALONE, Place
 from penstock.segments.window import OFFSET_MAX
 from penstock.shard.operations.dead_letters import list_dead_letters
 from penstock.shard.operations.groups import group_names, standing_of
@@ -65,10 +66,10 @@ class GroupProgress:
 class Snapshot:
     """A directory as the broker that is opened next would find it; close it, or use it as a context."""
 
-    def __init__(self, path: str | os.PathLike[str] | ReadOnlyStorage) -> None:
+    def __init__(self, path: str | os.PathLike[str] | ReadOnlyStorage, place: Place = ALONE) -> None:
         self.storage = path if isinstance(path, ReadOnlyStorage) else ReadOnlyStorage(path)
         self.lock = StateLock()
-        found = _recover(self.storage)
+        found = _recover(self.storage, place)
         self.catalog = found.state.catalog
         self.journal = JournalFiles(found.files)
         self.broker_id = found.broker
@@ -145,7 +146,7 @@ def read_blocks(
                 yield batch.slice(first, last - first)
 
 
-def _recover(storage: ReadOnlyStorage) -> Recovered:
+def _recover(storage: ReadOnlyStorage, place: Place) -> Recovered:
     """The state, if this is a data directory that nobody else has open."""
     if not os.path.isdir(storage.path):  # noqa: PTH112 - it is text
         raise InvalidArgument(f"{storage.path} is no data directory: there is no such directory")
@@ -156,7 +157,7 @@ def _recover(storage: ReadOnlyStorage) -> Recovered:
             "or penstock.open() was given"
         )
     try:
-        return recover(storage, BrokerConfig(), SystemClock())
+        return recover(storage, BrokerConfig(), SystemClock(), place)
     except (CorruptData, FileNotFoundError):
         storage.check_unlocked()  # a broker that was opened meanwhile changes what is being read
         raise
