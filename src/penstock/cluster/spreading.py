@@ -140,8 +140,10 @@ def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> To
     if is_slice(name):
         return _create_slices(shards, name, options)
     options, config = _checked(shards, name, options)
-    for shard in reversed(places_of(shards, name, Spread(config.spread, config.partitions))):
-        _make_slice(shard, name, config, options)
+    home, *others = places_of(shards, name, Spread(config.spread, config.partitions))
+    floor = home.catalog.floors.get(name, 0)
+    for shard in (*reversed(others), home):
+        _make_slice(shard, name, config, options, floor)
     return topic_info(shards, name)
 
 
@@ -202,16 +204,16 @@ def check_spread(name: str, config: TopicConfig, shards: int) -> None:
         )
 
 
-def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[str, object]) -> None:
+def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[str, object], floor: int = 0) -> None:
     """Make one slice; one of an attempt that was interrupted, which has nothing in it, is as good if it is alike."""
     try:
-        shard.create_topic(name, dict(options)).wait()
+        shard.create_topic(name, dict(options), floor).wait()
     except TopicExists:
         with shard.lock:
             known = shard.topic(name)
         if known.config.spread != config.spread or known.config.partitions != config.partitions:
             shard.delete_topic(name).wait()
-            shard.create_topic(name, dict(options)).wait()
+            shard.create_topic(name, dict(options), floor).wait()
 
 
 def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
@@ -229,9 +231,13 @@ def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) ->
 
 def delete_topic(shards: Shards, name: str) -> None:
     """Delete a topic with all its messages."""
+    spread = spread_of(shards, name)
+    places = None if spread is None else places_of(shards, name, spread)
     name, slices = find_existing(shards, name)
     for shard in reversed(slices):
-        shard.delete_topic(name).wait()
+        # The home is last, and knows from then on where a topic of this name begins in all shards.
+        floor = max((place.catalog.floors.get(name, 0) for place in places or ()), default=0)
+        shard.delete_topic(name, floor).wait()
         if shard.state.files_to_delete:
             with contextlib.suppress(BrokerClosed):  # closing writes one too
                 shard.checkpoint()

@@ -93,10 +93,13 @@ def reserve_removal(log: Log, base: int) -> None:
     log.going = (*log.going, base)
 
 
-def reserve_topic(state: State, name: str, config: TopicConfig, now_us: int) -> TopicChange:
-    """Make a topic that can be published to at once; it is in the catalog, and not committed."""
+def reserve_topic(state: State, name: str, config: TopicConfig, now_us: int, floor: int = 0) -> TopicChange:
+    """Make a topic that can be published to at once; it is in the catalog, and not committed.
+
+    Its offsets begin at the floor at least, which other shards know of if it is spread.
+    """
     catalog = state.catalog
-    topic = Topic(catalog.next_id, check_topic_name(name), config, catalog.floors.get(name, 0))
+    topic = Topic(catalog.next_id, check_topic_name(name), config, max(floor, catalog.floors.get(name, 0)))
     catalog.add(topic)
     return TopicChange(topic.id, TopicRecord(name, dataclasses.asdict(config), topic.offset_floor()), now_us)
 
@@ -107,10 +110,10 @@ def reserve_options(topic: Topic, config: TopicConfig, now_us: int) -> TopicChan
     return TopicChange(topic.id, TopicRecord(topic.name, dataclasses.asdict(config), topic.lowest_offset()), now_us)
 
 
-def reserve_deletion(topic: Topic, now_us: int) -> TopicChange:
-    """The end of a topic: nobody publishes to it from now on."""
+def reserve_deletion(topic: Topic, now_us: int, floor: int = 0) -> TopicChange:
+    """The end of a topic: nobody publishes to it from now on. One of its name begins at the floor at least."""
     topic.deleting = True
-    return TopicChange(topic.id, TopicRecord(topic.name, None, topic.offset_floor()), now_us)
+    return TopicChange(topic.id, TopicRecord(topic.name, None, max(floor, topic.offset_floor())), now_us)
 
 
 def undo(state: State, record: Record) -> Sequence[Effect]:

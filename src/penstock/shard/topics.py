@@ -29,8 +29,8 @@ class Topics:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
         return len(topic.partitions)
 
-    def create(self, name: str, options: dict[str, object]) -> Commit:
-        """Make a topic by hand, with options of its own."""
+    def create(self, name: str, options: dict[str, object], floor: int = 0) -> Commit:
+        """Make a topic by hand, with options of its own; its offsets begin at the floor at least."""
         check_open_topic(name)
         config = TopicConfig.parse(options, self._core.config.topic_defaults)
         now_us = self._core.clock.wall_us()
@@ -39,14 +39,14 @@ class Topics:
             if name in self._core.catalog.by_name:
                 raise TopicExists(f"the topic {name!r} exists already")
             self._check_room_for(name)
-            return self.make(name, config, now_us)
+            return self.make(name, config, now_us, floor)
 
-    def delete(self, name: str) -> Commit:
-        """Delete a topic and its messages; what is in its archive stays there."""
+    def delete(self, name: str, floor: int = 0) -> Commit:
+        """Delete a topic and its messages; what is in its archive stays there. A later one begins at the floor."""
         now_us = self._core.clock.wall_us()
         with self._core.lock:
             topic = self._check_changeable(name)
-            return self._core.journal.gather(reserve_deletion(topic, now_us), 0)
+            return self._core.journal.gather(reserve_deletion(topic, now_us, floor), 0)
 
     def configure(self, name: str, options: Mapping[str, object]) -> Commit | None:
         """Change options of a topic; what to wait for, or None where they are as asked for already."""
@@ -113,7 +113,7 @@ class Topics:
         known = self._core.catalog.by_name.get(living(name))
         return 1 if known is None else known.config.spread
 
-    def make(self, name: str, config: TopicConfig, now_us: int) -> Commit:
+    def make(self, name: str, config: TopicConfig, now_us: int, floor: int = 0) -> Commit:
         """A new topic, with these options; nobody has looked whether it may be made."""
         assert self._core.lock.held
         if config.partitions > self._core.config.max_partitions:
@@ -121,7 +121,7 @@ class Topics:
                 f"{config.partitions} partitions are too many; "
                 f"the limit is {self._core.config.max_partitions} (max_partitions)"
             )
-        return self._core.journal.gather(reserve_topic(self._core.state, name, config, now_us), 0)
+        return self._core.journal.gather(reserve_topic(self._core.state, name, config, now_us, floor), 0)
 
     def to_use(self, name: str) -> tuple[Topic, Commit | None]:
         """The topic, made if it is new, and what to wait for before it can be used."""
