@@ -22,6 +22,7 @@ from penstock.model.placement import shard_of
 from penstock.model.schedules import SCHEDULES
 from penstock.shard.staging import staged_publishing
 from penstock.storage import FileStorage
+from penstock.testing import VirtualClock
 from tests.cluster.resharding_harness import ONLY, contents, quietly, rich, to
 from tests.cluster.rich_directory import Workload, come_to_rest, go_on, open_at, portrait
 
@@ -279,3 +280,76 @@ def test_a_copy_elsewhere_that_fails_leaves_nothing(data: Path, tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         copy_resharded(data, 2, tmp_path / "new", interrupt)
     assert not (tmp_path / "new").exists()
+
+
+# Topics that are spread.
+
+
+def _make_spread(data: Path, clock: VirtualClock, shards: int) -> None:
+    """A topic over three shards: settled and not, with groups, dead letters, schedules and a sealed stage."""
+    with open_at(data, clock, shards) as broker:
+        broker.create_topic("orders", partitions=7, spread=3, max_deliveries=1)
+        broker.publish_many("orders", [penstock.Message(f"a{n}", key=f"{n}") for n in range(40)])
+        with broker.consumer("orders", "g") as consumer:
+            first, *others = consumer.receive(30)
+            first.kill("never")
+            consumer.ack(others[:20])
+        broker.settle()
+        broker.publish_many("orders", [penstock.Message(f"b{n}", key=f"{n}", delay=3600) for n in range(40)])
+        broker.publish("orders", "once", dedupe_id="once")
+        for n in range(4):
+            broker.schedule(f"daily-{n}", "0 5 * * *", "orders", "v", key=f"{n}")
+        broker.stage_many("stage", "orders", [penstock.Message(f"s{n}", key=f"{n}") for n in range(40)])
+        broker.seal_stage("stage")
+        for name in ("plain", "gone"):
+            broker.create_topic(name, partitions=4, spread=1 if name == "plain" else 3)
+            broker.publish_many(name, [penstock.Message("v", partition=n % 4) for n in range(10)])
+        broker.delete_topic("gone")
+
+
+def _told(broker: penstock.Broker) -> dict[str, Any]:
+    topics = [topic for topic in broker.topics() if topic.name != SCHEDULES]
+    return {
+        "topics": [
+            (topic.name, [(part.first_offset, part.end_offset) for part in topic.partitions]) for topic in topics
+        ],
+        "messages": {
+            topic.name: [(m.id, m.value, m.timestamp_us) for m in broker.read(topic.name)] for topic in topics
+        },
+        "groups": broker.groups(),
+        "letters": broker.dead_letters("orders"),
+        "delayed": broker.delayed("orders"),
+        "schedules": broker.schedules(),
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 5), (5, 3), (4, 8), (8, 4)])
+def test_slices_move_whole_to_another_number_of_shards(before: int, after: int, tmp_path: Path) -> None:
+    data, clock = tmp_path / "data", VirtualClock()
+    _make_spread(data, clock, before)
+    with open_at(data, clock) as broker:
+        expected = _told(broker)
+    to(data, after)
+    with open_at(data, clock) as broker:
+        found = _told(broker)
+        for what, known in expected.items():
+            assert found[what] == known, what
+        assert len(broker.shards.slices("orders")[1]) == 3
+        once = next(message for message in broker.read("orders") if message.value == b"once")
+        assert broker.publish("orders", "once", dedupe_id="once") == once.id
+        assert broker.publish_staged(["stage"], producer="p", sequence=1) == 40
+        staged = [message for message in broker.read("orders") if message.value.startswith(b"s")]
+        first = {message.key: message.partition for message in broker.read("orders") if message.value.startswith(b"a")}
+        assert {message.key: message.partition for message in staged} == first
+        broker.create_topic("gone", partitions=4, spread=2)
+        assert all(part.first_offset >= 3 for part in broker.topics()[0].partitions)
+
+
+def test_fewer_shards_than_a_topic_needs_are_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    _make_spread(data, VirtualClock(), 4)
+    before = contents(data)
+    for shards in (1, 2):
+        with pytest.raises(InvalidArgument, match=r"orders is spread over 3 shards: .* too few"):
+            to(data, shards)
+    assert contents(data) == before

@@ -50,7 +50,7 @@ def compare(
     scheduled: list[KnownSchedule] = []
     for plan, place in zip(plans, places, strict=True):
         _check(place, tell)
-        copy = StoredShard(plan.number, place, clock)
+        copy = StoredShard(plan.place, place, clock)
         try:
             _compare_shard(plan, copy)
             scheduled += copy.schedules
@@ -86,7 +86,7 @@ def _check(place: ReadOnlyStorage, tell: Tell) -> None:
 
 
 def _compare_shard(plan: ShardPlan, copy: StoredShard) -> None:
-    where = f"shard {plan.number}"
+    where = f"shard {plan.place.number}"
     names = {move.name for move in plan.moves} | ({SCHEDULES} if plan.schedules else set())
     _expect(f"the topics of {where}", names, set(copy.catalog.by_name))
     _expect(f"the deleted topics of {where}", plan.floors, copy.catalog.floors)

@@ -22,7 +22,7 @@ from penstock.cluster.resharding.swap import BEFORE, COPY, finish_swap, settle_d
 from penstock.model.clock import ShardClock, SystemClock
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import whole
-from penstock.model.placement import SHARDS_MAX
+from penstock.model.placement import SHARDS_MAX, Place
 from penstock.shard.checkpoint_files import COPIES
 from penstock.shard.interrupts import uninterrupted
 from penstock.storage import FileStorage
@@ -101,11 +101,11 @@ def _copy(root: FileStorage, before: int, target: FileStorage, wanted: int, tell
     write_division(target, wanted, Step.COPYING)
     with contextlib.ExitStack() as open_here:
         originals: list[StoredShard] = []
-        for number, place in enumerate(_places(root, before)):
+        for number, storage in enumerate(_places(root, before)):
             tell("reading the original", number, before)
             if before > 1:
-                open_here.enter_context(_locked(place))
-            originals.append(StoredShard(number, _read_only(place), clock))
+                open_here.enter_context(_locked(storage))
+            originals.append(StoredShard(Place(number, before), _read_only(storage), clock))
             open_here.callback(originals[-1].close)
         stages = plan_stages(originals, clock)
         plans = plan_shards(originals, wanted, stages, clock)

@@ -17,7 +17,8 @@ from penstock.log.records import StagedRecord
 from penstock.log.topics import Topic
 from penstock.model.clock import ShardClock
 from penstock.model.config import TopicConfig
-from penstock.model.placement import shard_of
+from penstock.model.errors import InvalidArgument
+from penstock.model.placement import Place, shard_of, shards_of
 from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.shard.recovery import Recovered, new_broker_id
 
@@ -34,7 +35,7 @@ class TopicMove(NamedTuple):
 class ShardPlan:
     """What one of the new shards gets."""
 
-    number: int
+    place: Place
     broker: bytes
     epoch: int
     checkpoint_number: int
@@ -72,42 +73,63 @@ class ShardPlan:
             staged=self.staged,
             topics=topics,
         )
-        return Recovered(self.broker, self.epoch, self.checkpoint_number, restore(checkpoint, UNLIMITED))
+        return Recovered(self.broker, self.epoch, self.checkpoint_number, restore(checkpoint, UNLIMITED, self.place))
 
     def _numbered(self) -> Iterator[tuple[int, TopicMove]]:
         return enumerate(sorted(self.moves, key=lambda move: (move.topic.id, move.shard.number)), 1)
 
 
 def plan_shards(originals: Sequence[StoredShard], count: int, stages: StagePlan, clock: ShardClock) -> list[ShardPlan]:
-    """What each of so many new shards gets of the old ones."""
+    """What each of so many new shards gets of the old ones; raises where there would be too few for a topic."""
+    _check_spread(originals, count)
     brokers = [shard.broker for shard in originals[:count]]
     brokers += [new_broker_id(clock) for _ in range(count - len(brokers))]
     epoch = max(shard.epoch for shard in originals)
     checkpoint_number = max(shard.checkpoint_number for shard in originals)
     plans = [
-        ShardPlan(number, broker, epoch, checkpoint_number, stages.records(number))
+        ShardPlan(Place(number, count), broker, epoch, checkpoint_number, stages.records(number))
         for number, broker in enumerate(brokers)
     ]
     for move in _moves(originals):
-        plans[shard_of(move.name, count)].moves.append(move)
+        plans[shards_of(move.name, move.topic.config.spread, count)[move.topic.slice]].moves.append(move)
     for shard in originals:
         for name, floor in shard.catalog.floors.items():
-            floors = plans[shard_of(name, count)].floors
-            floors[name] = max(floor, floors.get(name, 0))
+            home = originals[shard_of(name, len(originals))]
+            if shard is home or name not in home.catalog.by_name:  # else one of this name has begun there
+                floors = plans[shard_of(name, count)].floors
+                floors[name] = max(floor, floors.get(name, 0))
     _plan_schedules(originals, plans)
     return plans
 
 
+def _check_spread(originals: Sequence[StoredShard], count: int) -> None:
+    """Raise if a topic is spread over more shards than there will be."""
+    most = max((topic for shard in originals for topic in shard.topics()), key=_spread_of, default=None)
+    if most is not None and _spread_of(most) > count:
+        raise InvalidArgument(
+            f"the topic {most.name} is spread over {_spread_of(most)} shards: {count} would be too few; give "
+            f"{_spread_of(most)} or more, or move its messages to a topic with a smaller spread and delete it"
+        )
+
+
+def _spread_of(topic: Topic) -> int:
+    return topic.config.spread
+
+
 def _moves(originals: Sequence[StoredShard]) -> Iterator[TopicMove]:
-    """Every topic; one that a repair left in a shard that is not its own gets another name if its name is taken."""
+    """Every topic, slice by slice; one that a repair left in another shard gets a new name if its name is taken."""
     found = [(shard, topic) for shard in originals for topic in shard.topics()]
-    taken: set[str] = set()
-    for shard, topic in sorted(found, key=lambda entry: shard_of(entry[1].name, len(originals)) != entry[0].number):
+    taken: set[tuple[str, int]] = set()
+    for shard, topic in sorted(found, key=lambda entry: not _is_at_home(entry[0], entry[1], len(originals))):
         name = topic.name
-        while name in taken:
+        while (name, topic.slice) in taken:
             name = f"{name}-{shard.number}"
-        taken.add(name)
+        taken.add((name, topic.slice))
         yield TopicMove(shard, topic, name)
+
+
+def _is_at_home(shard: StoredShard, topic: Topic, count: int) -> bool:
+    return shards_of(topic.name, topic.config.spread, count)[topic.slice] == shard.number
 
 
 def _plan_schedules(originals: Sequence[StoredShard], plans: Sequence[ShardPlan]) -> None:
@@ -122,7 +144,7 @@ def _plan_schedules(originals: Sequence[StoredShard], plans: Sequence[ShardPlan]
     newest = newest_schedules(known for shard in originals for known in shard.schedules)
     for shard in originals:
         for known in shard.schedules:
-            plan = plans[shard_of(known.schedule.topic, len(plans))]
+            plan = plans[shard.new_place(known.schedule.topic, len(plans))]
             is_kept = known is newest[known.schedule.name]
             if shard is shown and not (is_kept and plan is home):
                 home.withdrawn |= known.offsets

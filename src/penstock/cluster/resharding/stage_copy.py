@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.cluster.resharding.stage_plan import StageMove, StagePlan
-from penstock.model.placement import shard_of
 from penstock.model.stored import STAGES
 from penstock.shard.staging.stage_files import (
     FIRST,
@@ -66,7 +65,7 @@ def _write(move: StageMove, places: Sequence[Storage]) -> int:
             position = source.position
             while position < sealed.end:
                 topic, intake = sealed.batch(position)
-                files[shard_of(topic, len(places))].add(encode_record(topic, intake), len(intake.batch))
+                files[source.shard.new_place(topic, len(places))].add(encode_record(topic, intake), len(intake.batch))
                 messages += len(intake.batch)
                 position += sealed.length_at(position)
     for file in files:

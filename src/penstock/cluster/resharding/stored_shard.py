@@ -13,6 +13,7 @@ from penstock.log.partition_log import BlockRef
 from penstock.log.topics import Catalog, Topic
 from penstock.model.clock import ShardClock
 from penstock.model.config import BrokerConfig
+from penstock.model.placement import Place, shard_of, shards_of
 from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.shard.recovery import recover
 from penstock.shard.schedules import schedule_messages
@@ -34,10 +35,10 @@ class KnownSchedule(NamedTuple):
 class StoredShard:
     """What recovery makes of the files of a shard, and the bodies that are in its journal."""
 
-    def __init__(self, number: int, storage: ReadOnlyStorage, clock: ShardClock) -> None:
-        self.number, self.storage = number, storage
+    def __init__(self, place: Place, storage: ReadOnlyStorage, clock: ShardClock) -> None:
+        self.number, self.storage = place.number, storage
         self.lock = StateLock()
-        found = recover(storage, UNLIMITED, clock)
+        found = recover(storage, UNLIMITED, clock, place)
         self.broker, self.epoch, self.checkpoint_number = found.broker, found.epoch, found.checkpoint_number
         self.state = found.state
         self.journal = JournalFiles(found.files)
@@ -61,6 +62,13 @@ class StoredShard:
         return [
             KnownSchedule(written_us[offsets.max()], schedule, offsets) for schedule, offsets in table.known.values()
         ]
+
+    def new_place(self, topic: str, count: int) -> int:
+        """Which of so many shards gets what is here of a topic: a slice of it moves whole."""
+        known = self.catalog.by_name.get(topic)
+        if known is None:
+            return shard_of(topic, count)
+        return shards_of(topic, known.config.spread, count)[known.slice]
 
     def body(self, block: BlockRef) -> bytes:
         """The bytes of a block, checked."""
