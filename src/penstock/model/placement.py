@@ -22,6 +22,7 @@ SHARDS_MAX = 1024
 _SLICE = "#"  # in no name of a topic
 _DIGITS_MAX = 4
 _KNOWN_NAMES = 1 << 16  # more than a process works with at a time
+_KNOWN_SPREADS = 1 << 12  # each with as many numbers as there are shards
 _MASK = (1 << 64) - 1
 _HASH_MIX = 0x9E3779B1  # spreads CRC-32 over the high bits, which choose the partition
 
@@ -38,7 +39,7 @@ def shard_of(topic: str, shards: int) -> int:
     return max(range(shards), key=lambda shard: weight(seed, shard))
 
 
-@functools.lru_cache(_KNOWN_NAMES)
+@functools.lru_cache(_KNOWN_SPREADS)
 def shards_of(topic: str, slices: int, shards: int) -> tuple[int, ...]:
     """The shards of the slices of a topic, the first of which is that of `shard_of`."""
     seed = _seed_of(topic)
@@ -90,8 +91,8 @@ class Place(NamedTuple):
     shards: int = 1
 
     def slice_of(self, topic: str, slices: int) -> int:
-        """Which slice of a topic is here."""
-        return shards_of(topic, slices, self.shards).index(self.number) if self.shards > 1 else 0
+        """Which slice of a topic is here; files that were moved by hand have one too, so that they can be read."""
+        return shards_of(topic, self.shards, self.shards).index(self.number) % slices if self.shards > 1 else 0
 
 
 ALONE = Place()
