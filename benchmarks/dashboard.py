@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from pathlib import Path
 
 import penstock
+from benchmarks.processor import processor_s
 from penstock.bench.own import OwnServer
 
 _PAGES = ("overview", "topics", "groups")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def watched_share(directory: Path, topics: int, seconds: float) -> float:
@@ -50,11 +49,6 @@ def _fill(address: str, topics: int) -> None:
 
 def _processor_share(pid: int, seconds: float) -> float:
     """The processor time of a process by the time that passed."""
-    before, start_s = _ticks(pid), time.monotonic()
+    before, start_s = processor_s(pid), time.monotonic()
     time.sleep(seconds)
-    return (_ticks(pid) - before) / _TICKS_PER_S / (time.monotonic() - start_s)
-
-
-def _ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return (processor_s(pid) - before) / (time.monotonic() - start_s)

@@ -138,6 +138,20 @@ PAGES = {
 - The HTTP load generator is `wrk`; the baseline is uvicorn reading the same JSON and doing nothing.
 """,
     ),
+    "processes": Page(
+        "several shards and processes",
+        ("shards", "processes"),
+        "messages of 100 bytes, every\npublish synced before it is acknowledged",
+        """
+- *Shards* without processes are shards of one broker, inside one process.
+- *Processor time* is that of all processes of the server together, which has a core to itself; the load has the
+  other. Throughput is measured with load and server on both cores, so it cannot grow with the number of processes.
+- *Forwarded* requests come, over kept connections, to a process that does not have their topic.
+- *Unacked*: one of ten messages was acked, so that the group has as many gaps. The shard moves there and back while
+  a publisher of each of eight shards is at work, 100 messages a second; those that are late are measured from when
+  they were due. Nobody loses a message.
+""",
+    ),
     "spark": Page(
         "Spark",
         ("spark",),

@@ -8,6 +8,7 @@ from benchmarks.figures import (
     holes,
     http,
     jobs,
+    processes,
     read_arrow,
     recovery,
     server,
@@ -31,6 +32,7 @@ FIGURES: dict[str, Figure] = {
     "shards": shards.run,
     "server": server.run,
     "http": http.run,
+    "processes": processes.run,
     "spark": spark.run,
     "jobs": jobs.run,
 }

@@ -20,10 +20,12 @@ _LINES_MAX = 20
 class OwnServer:
     """Runs while it is entered; `address` is where it listens, and `http_address` where it does so for HTTP."""
 
-    def __init__(self, directory: Path, *, http: bool = False) -> None:
+    def __init__(self, directory: Path, *options: str, http: bool = False) -> None:
+        """`options`: more of them, as they are given to `penstock serve`."""
         self.directory = directory
         self.address = ""
         self.http_address = ""
+        self._more = options
         self._http_port = "0" if http else "off"
         self.process: subprocess.Popen[str]
         self._reader: threading.Thread | None = None
@@ -34,7 +36,7 @@ class OwnServer:
         ports = ["--native-port", "0", "--http-port", self._http_port, "--line-port", "off"]
         options = ["--host", "127.0.0.1", *ports, "--log-format", "json", "--log-level", "info"]
         self.process = subprocess.Popen(
-            [*command, *options],
+            [*command, *options, *self._more],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
