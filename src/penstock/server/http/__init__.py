@@ -10,7 +10,7 @@ Every request passes `front.py`. Publishing goes straight to the broker; everyth
 | `app.py`, `failures.py` | the application; errors as status codes. The routes are in `routes` |
 | `members.py`, `finishing.py` | consumers without a connection; finishing messages by their receipts |
 | `elsewhere.py`, `destinations.py` | which process a request is for |
-| `forwarding.py`, `splitting.py`, `websocket_relay.py` | what other processes answer |
+| `forwarding.py`, `splitting.py`, `express_relay.py`, `websocket_relay.py` | what other processes answer |
 | `gathering.py`, `merging.py`, `live.py`, `events.py` | what all processes answer together |
 | `description.py`, `documenting.py`, `examples.py`, `vocabulary.py` | the OpenAPI description |
 """

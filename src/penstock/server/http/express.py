@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from penstock.model.errors import PenstockError
 from penstock.model.names import TOPIC_NAME
 from penstock.model.units import parse_digits
+from penstock.server.http.express_relay import ExpressRelay
 from penstock.server.http.failures import encode, headers_of, problem_of
 from penstock.server.http.publishing import begin_one, publish_of
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.server.services import Services
 
 _BODY_BYTES_MAX = 64 << 10
+_DONE = b"HTTP/1.1 200"
 _SPECIAL = frozenset({b"origin", b"transfer-encoding", b"upgrade", b"sec-fetch-site"})
 
 
@@ -70,6 +72,8 @@ class ExpressLane:
         self._heads: dict[int, bytes] = {}
         self._guards = b"".join(b"%b: %b\r\n" % pair for pair in front.guards)
         self._date = b""
+        self._membership = services.membership
+        self._relay = None if self._membership is None else ExpressRelay(services.loop, self._membership)
         self.under_way = 0
 
     def set_date(self, date: bytes) -> None:
@@ -82,7 +86,7 @@ class ExpressLane:
         raw_path, _, query = connection.url.partition(b"?")
         path = raw_path.decode("latin-1")
         operation, topic = publish_of(path) or (None, "")
-        if operation != "publish" or "%" in path or self._is_elsewhere(topic, connection):
+        if operation != "publish" or "%" in path or (self._relay is not None and not TOPIC_NAME.fullmatch(topic)):
             return None
         headers = dict(connection.headers)
         length = parse_digits(headers.get(b"content-length", b"").decode("latin-1"))
@@ -93,13 +97,6 @@ class ExpressLane:
         request.keep_alive = version != "1.0" and connection.parser.should_keep_alive()
         return request
 
-    def _is_elsewhere(self, topic: str, connection: Connection) -> bool:
-        """Whether it is to be forwarded; what another process has forwarded is not."""
-        membership = self._services.membership
-        if membership is None or connection.client is None:
-            return False
-        return not TOPIC_NAME.fullmatch(topic) or membership.is_elsewhere(topic)
-
     def publish(self, request: PlainPublish) -> None:
         """Its body is there: publish it, and reply when it is durable."""
         request.more_body = False
@@ -108,12 +105,34 @@ class ExpressLane:
         try:
             principal = self._front.admit(request.path, request.headers, client[0] if client else "?")
             body = bytes(request.body)
+            if client is not None and self._membership is not None and self._membership.is_elsewhere(request.topic):
+                self._pass_on(request, body)  # what another process has passed on is for this one
+                return
             reply, commit = begin_one(services, principal, request.topic, body, request.query, connection.headers)
         except Exception as error:  # noqa: BLE001 - whoever asked hears of it
             self._refuse(request, error)
             return
         self.under_way += 1
         services.commits.when_done(commit, partial(self._committed, request, reply))
+
+    def _pass_on(self, request: PlainPublish, body: bytes) -> None:
+        """Have the process publish it that has its topic."""
+        assert self._relay is not None
+        self.under_way += 1
+        path, headers = request.path.encode("latin-1"), request.connection.headers
+        self._relay.publish(request.topic, path, request.query, headers, body, partial(self._passed_on, request))
+
+    def _passed_on(self, request: PlainPublish, head: bytes, body: bytes, error: PenstockError | None) -> None:
+        self.under_way -= 1
+        if error is None:
+            self._send(request, "forwarded", not head.startswith(_DONE), head + b"\r\n", body)
+        else:
+            self._refuse(request, error)
+
+    def close(self) -> None:
+        """Close the connections to other processes."""
+        if self._relay is not None:
+            self._relay.close()
 
     def _committed(self, request: PlainPublish, reply: bytes, error: PenstockError | None) -> None:
         self.under_way -= 1
@@ -129,15 +148,17 @@ class ExpressLane:
         self._reply(request, problem.status, encode(problem), more)
 
     def _reply(self, request: PlainPublish, status: int, body: bytes, more: bytes = b"") -> None:
+        head = self._heads.get(status) or self._head(status)
+        self._send(request, "publish", status != 200, b"%b%bcontent-length: %d\r\n" % (head, more, len(body)), body)
+
+    def _send(self, request: PlainPublish, operation: str, failed: bool, head: bytes, body: bytes) -> None:
         connection = request.connection
-        seconds = perf_counter() - request.started_s
-        self._services.metrics.request("http", "publish", seconds, status != 200)
+        self._services.metrics.request("http", operation, perf_counter() - request.started_s, failed)
         request.response_started = request.response_complete = True
         transport = connection.transport
         if not request.disconnected and not transport.is_closing():
-            head = self._heads.get(status) or self._head(status)
             close = b"" if request.keep_alive else b"connection: close\r\n"
-            transport.write(b"%b%b%bcontent-length: %d\r\n\r\n%b" % (head, more, close, len(body), body))
+            transport.write(b"%b%b\r\n%b" % (head, close, body))
             if not request.keep_alive:
                 transport.close()
         connection.on_response_complete()

@@ -23,10 +23,14 @@ from penstock.server.membership import Membership
 Scope = MutableMapping[str, Any]
 Send = Callable[[Event], Awaitable[None]]
 
-_KEPT_MAX = 64  # connections to one process that nobody uses
+KEPT_MAX = 64
+"""Connections to one process that nobody uses."""
 _READ_BYTES = 64 << 10
 _KEPT_BYTES_MAX = 1 << 20  # of a body
-_MOVING_S = 2.0  # how long a shard may be on its way before the client hears of it
+MOVING_S = 2.0
+"""How long a shard may be on its way before the client hears of it."""
+AGAIN_S = 0.02
+"""When its next owner is looked for again."""
 _BEGUN = "penstock_body_begun"  # noted of a request whose body cannot be sent a second time
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"trailer", b"upgrade", b"expect", b"proxy-connection"}
@@ -95,7 +99,7 @@ class Forwarder:
     ) -> int:
         """Have the owner of now answer a request, all of whose body is given if it was read already; the status."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + _MOVING_S
+        until_s = loop.time() + MOVING_S
         while True:
             target = process()
             if target is None or target < 0:
@@ -107,7 +111,7 @@ class Forwarder:
                 except (Unreachable, NotOwner):
                     if scope.get(_BEGUN) or loop.time() > until_s:
                         raise
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(AGAIN_S)
 
     async def fetch(self, process: int, scope: Scope, body: bytes) -> tuple[int, bytes]:
         """The status and the body of what a process replies to a request with another body."""
@@ -130,7 +134,7 @@ class Forwarder:
         except (OSError, EOFError, httptools.HttpParserError) as error:
             raise Gone(f"process {process} ended in the middle: it is not known whether it was done") from error
         finally:
-            if channel.is_reusable and len(self._kept.setdefault(process, [])) < _KEPT_MAX:
+            if channel.is_reusable and len(self._kept.setdefault(process, [])) < KEPT_MAX:
                 self._kept[process].append(channel)
             else:
                 channel.close()
@@ -153,7 +157,7 @@ class Forwarder:
     async def _exchange(self, channel: _Channel, scope: Scope, receive: Receive, send: Send, body: bytes | None) -> int:
         chunked = body is None and not any(name == b"content-length" for name, _ in scope["headers"])
         has_body = body is not None or scope["method"] not in ("GET", "HEAD")
-        channel.writer.write(_head(scope, len(body) if body is not None else None, chunked=chunked and has_body))
+        channel.writer.write(head_of(scope, len(body) if body is not None else None, chunked=chunked and has_body))
         sending: asyncio.Task[None] | None = None
         if body is not None:
             channel.writer.write(body)
@@ -208,7 +212,7 @@ class Forwarder:
         self._kept.clear()
 
 
-def _head(scope: Scope, length: int | None, *, chunked: bool) -> bytes:
+def head_of(scope: Scope, length: int | None, *, chunked: bool) -> bytes:
     """The head of a request, as it came but for what concerns one connection only."""
     path = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     lines = [b"%b %b HTTP/1.1\r\n" % (scope["method"].encode(), path)]

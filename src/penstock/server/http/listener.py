@@ -107,6 +107,7 @@ class HttpListener:
             self._timer.cancel()
         await self.members.close()
         self._front.close()
+        self._lane.close()
         await asyncio.wait([self._building])
 
     async def _wait_for_end(self, deadline_s: float) -> None:

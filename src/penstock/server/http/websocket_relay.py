@@ -10,10 +10,9 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from penstock.model.errors import BrokerClosed, NotOwner
-from penstock.server.http.forwarding import HOP_BY_HOP, Scope, Send
+from penstock.server.http.forwarding import HOP_BY_HOP, MOVING_S, Scope, Send
 from penstock.server.http.intake import Receive
 
-_MOVING_S = 2.0  # how long a shard may be on its way before the client hears of it
 _AGAIN_S = 0.02
 
 
@@ -46,7 +45,7 @@ async def _connect(socket_of_owner: Callable[[], str | None], scope: Scope) -> C
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     address = f"ws://{host}{(scope['raw_path'] + query).decode('latin-1')}"
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + _MOVING_S
+    until_s = loop.time() + MOVING_S
     while True:
         path = socket_of_owner()
         if path is not None:
