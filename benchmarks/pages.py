@@ -145,7 +145,9 @@ PAGES = {
         """
 - *Shards* without processes are shards of one broker, inside one process.
 - *Processor time* is that of all processes of the server together, which has a core to itself; the load has the
-  other. Throughput is measured with load and server on both cores, so it cannot grow with the number of processes.
+  other. The same load is divided by four there, so fewer messages share a commit; with four times the load, each
+  process has what the one has. Throughput is measured with load and server on both cores, which one process and its
+  load keep busy already.
 - *Forwarded* requests come, over kept connections, to a process that does not have their topic.
 - *Unacked*: one of ten messages was acked, so that the group has as many gaps. The shard moves there and back while
   a publisher of each of eight shards is at work, 100 messages a second; those that are late are measured from when

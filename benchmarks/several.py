@@ -31,6 +31,16 @@ class Work(NamedTuple):
     seconds: float
     processor_s: float
 
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds
+
+    @property
+    def cost_s(self) -> float:
+        """The processor time of a message."""
+        return self.processor_s / self.messages
+
 
 def server_of(directory: Path, shards: int, processes: int, *, http: bool = False, **broker: Any) -> OwnServer:
     """A server, with options of the broker inside."""

@@ -24,8 +24,6 @@ from penstock.bench.topics import ends_of
 from penstock.client.client import AsyncClient
 
 PROCESSES = SHARDS = 4
-_TOPICS = [topic_in(shard, SHARDS) for shard in range(SHARDS)]
-_DRAINED = [topic_in(shard, SHARDS, "drained") for shard in range(SHARDS)]
 _PUBLISHERS = 64
 _WORKS = (f"batches of {BATCH}", f"single messages, {_PUBLISHERS} publishers", f"receive + ack, batches of {BATCH}")
 _SINGLE = {"value": "x" * 100}
@@ -57,7 +55,8 @@ def run(bench: Bench) -> list[Row]:
 
 def _costs(bench: Bench) -> list[Row]:
     """Processor time where the server has cores of its own, and messages a second where all share all cores."""
-    processor: list[_Pairs] = [[] for _ in _WORKS]
+    same: list[_Pairs] = [[] for _ in _WORKS]
+    in_proportion: list[_Pairs] = [[] for _ in _WORKS]
     rates: list[_Pairs] = [[] for _ in _WORKS]
     for turn in range(bench.size(5, 1)):
         for pinned in (True, False):
@@ -65,16 +64,20 @@ def _costs(bench: Bench) -> list[Row]:
                 processes: _works(bench, processes, pinned=pinned)
                 for processes in ((1, PROCESSES) if turn % 2 else (PROCESSES, 1))
             }
-            for number, (several, one) in enumerate(zip(works[PROCESSES], works[1], strict=True)):
+            several, more, one = works[PROCESSES][: len(_WORKS)], works[PROCESSES][len(_WORKS) :], works[1]
+            for number, whole in enumerate(one):
                 if pinned:
-                    processor[number].append((several.processor_s / several.messages, one.processor_s / one.messages))
+                    same[number].append((several[number].cost_s, whole.cost_s))
+                    in_proportion[number].append((more[number].cost_s, whole.cost_s))
                 else:
-                    rates[number].append((several.messages / several.seconds, one.messages / one.seconds))
+                    rates[number].append((several[number].rate, whole.rate))
     at_most, what = Target("ratio", "<=", 1.25), f"{PROCESSES} processes"
+    costs = f"{what}, processor time of a message"
     return [
+        *(compare(f"{costs}: {work}", "s", pairs, _ONE, at_most) for work, pairs in zip(_WORKS, same, strict=True)),
         *(
-            compare(f"{what}, processor time of a message: {work}", "s", pairs, _ONE, at_most)
-            for work, pairs in zip(_WORKS, processor, strict=True)
+            compare(f"{costs}, {PROCESSES} times the load: {work}", "s", pairs, _ONE, at_most)
+            for work, pairs in zip(_WORKS, in_proportion, strict=True)
         ),
         *(
             compare(f"{what}: {work}", "messages/s", pairs, _ONE, note=_SHARED)
@@ -84,25 +87,30 @@ def _costs(bench: Bench) -> list[Row]:
 
 
 def _works(bench: Bench, processes: int, *, pinned: bool) -> list[Work]:
-    """What a server with a shard for each of its processes does of each kind of work."""
+    """What a server with a shard for each of its processes does of each kind of work; at last with more load."""
     load, others = cores_apart() if pinned else (None, None)
     with bench.scratch() as directory, contextlib.ExitStack() as stack:
         with _on(others):
             server = stack.enter_context(server_of(directory, processes, processes, **SETTLING_OFF))
         with _on(load):
-            return uvloop.run(_work(bench, server))
+            done = uvloop.run(_work(bench, server, 1))
+            return done + uvloop.run(_work(bench, server, processes)) if pinned and processes > 1 else done
 
 
-async def _work(bench: Bench, server: OwnServer) -> list[Work]:
-    to_all = partial(publish, server, _TOPICS)
+async def _work(bench: Bench, server: OwnServer, times: int) -> list[Work]:
+    """Each kind of work, with so many times as many publishers and batches under way."""
+    topics = [topic_in(shard, SHARDS, f"published-{times}") for shard in range(SHARDS)]
+    drained = [topic_in(shard, SHARDS, f"drained-{times}") for shard in range(SHARDS)]
+    to_all = partial(publish, server, topics)
+    connections = times * _PUBLISHERS // SHARDS
     for batch in (BATCH, 1):  # so that everything is warm
         await to_all(Extent(bench.size(50, 1)), batch=batch, connections=2)
-    seconds, drained = Extent(seconds=bench.size(15, 1) / 10), bench.size(125, 2)
-    batches = await to_all(seconds, batch=BATCH, connections=1, window=2)
-    singles = await to_all(seconds, batch=1, connections=_PUBLISHERS // len(_TOPICS))
-    await publish(server, _DRAINED, Extent(drained), batch=BATCH, connections=1, window=2)
-    received = await consume(server, _DRAINED, drained * BATCH, batch=BATCH, window=2)
-    return [batches, singles, received]
+    seconds, batches = Extent(seconds=bench.size(15, 1) / 10), bench.size(125, 2)
+    published = await to_all(seconds, batch=BATCH, connections=1, window=2 * times)
+    singles = await to_all(seconds, batch=1, connections=connections)
+    await publish(server, drained, Extent(batches), batch=BATCH, connections=1, window=2)
+    received = await consume(server, drained, batches * BATCH, batch=BATCH, window=2 * times)
+    return [published, singles, received]
 
 
 def _on(cores: set[int] | None) -> contextlib.AbstractContextManager[None]:
@@ -128,6 +136,9 @@ async def _forwarded_and_direct(server: OwnServer, rounds: int, seconds: float) 
         async with at_one_process(server.http_address, processes, _PUBLISHERS) as (pid, connections):
             here = set(processes[pid].shards)
             shards = {"forwarded": min(set(range(SHARDS)) - here), "direct": min(here)}
+            for request in _REQUESTS:  # so that everything is warm
+                for shard in shards.values():
+                    await _post(client, connections[: request.connections], shard, request, 0.1)
             for turn in range(rounds):
                 for request, pairs in zip(_REQUESTS, found, strict=True):
                     rates = {
