@@ -65,6 +65,13 @@ class Several:
         await self.take(shard, number)
         self.tell()
 
+    async def give_all(self, origin: int, target: int) -> None:
+        """Have a server open all shards of one that has ended, and tell all."""
+        for shard, place in enumerate(self.map.shards):
+            if place.process == origin:
+                await self.take(shard, target)
+        self.tell()
+
     def tell(self) -> None:
         """Let all servers have the newest map."""
         for server in self.servers:

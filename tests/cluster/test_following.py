@@ -241,3 +241,23 @@ def test_requests_wait_while_a_shard_is_on_its_way(tmp_path: Path) -> None:
             assert (await making).lag == 50
 
     run(work())
+
+
+def test_clients_go_on_at_the_next_owner_when_the_last_one_answers_no_more(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with several(tmp_path / "data") as servers, AsyncClient(servers.address) as client:
+            topic = servers.topic_of(1)
+            link = client.links.link_to_topic(topic)
+            assert link is not None
+            async with await client.consumer(topic, "g") as consumer:
+                await servers.servers[1].stop()
+                await soon(lambda: not link.connected, "the connection is lost")
+                receiving = asyncio.create_task(consumer.receive(10, wait=10))
+                publishing = asyncio.create_task(client.publish_many(topic, ["two coffees"]))
+                await asyncio.sleep(0.05)  # by now both wait for the old owner
+                await servers.give_all(1, 0)
+                async with asyncio.timeout(20):  # before anybody gives up
+                    await publishing
+                    assert [message.value for message in await receiving] == [b"two coffees"]
+
+    run(work())

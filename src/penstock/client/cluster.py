@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from typing import Any
 
 from penstock.client.link import Link
 from penstock.client.pending import OnReply, Request, awaited
@@ -98,18 +99,30 @@ class Cluster:
 
     async def ready(self, topic: str, patience_s: float) -> None:
         """Wait until there is a connection to the owner of a topic, and the server takes more."""
-        until_s = self.first.loop.time() + patience_s
-        while (link := self.link_to_topic(topic)) is None:
-            await self.moved(until_s - self.first.loop.time())
-        await link.ready(max(0.001, until_s - self.first.loop.time()))
+        await self.reach(self.shard_of(topic), patience_s)
 
-    async def moved(self, patience_s: float) -> None:
+    async def reach(self, shard: int | None, patience_s: float | None) -> None:
+        """Wait until there is a connection to the owner of a shard, whoever that is by then, and it takes more."""
+        loop = self.first.loop
+        until_s = None if patience_s is None else loop.time() + patience_s
+        while True:
+            left_s = None if until_s is None else max(0.001, until_s - loop.time())
+            link = self.link_of(shard)
+            if link is None:
+                await self.moved(left_s)
+            elif link.connected or shard is None:
+                await link.ready(left_s)
+                return
+            else:
+                await _first_of(link.ready(left_s), self.moved(left_s))
+
+    async def moved(self, patience_s: float | None) -> None:
         """Wait until shards have moved, or the client is closed; raises ConnectionLost if that takes too long."""
         if self.first.closed:
             raise BrokerClosed("the client is closed")
         self._changed.clear()
         try:
-            async with asyncio.timeout(max(0.001, patience_s)):
+            async with asyncio.timeout(patience_s):
                 await self._changed.wait()
         except TimeoutError:
             raise ConnectionLost("nobody had the shard in time: nothing was sent") from None
@@ -299,3 +312,16 @@ class Cluster:
         self._changed.set()
         for moved in list(self.on_moved):
             moved()
+
+
+async def _first_of(*waiting: Coroutine[Any, Any, None]) -> None:
+    """Wait for one of them; raises what that raises."""
+    tasks = [asyncio.get_running_loop().create_task(one) for one in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

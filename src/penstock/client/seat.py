@@ -39,8 +39,8 @@ class Seat:
 
     @property
     def is_taken(self) -> bool:
-        """Whether it is, at the owner of now."""
-        is_here = self.number != 0 and self.generation == self.link.generation
+        """Whether it is, at the owner of now; not while there is no connection to it."""
+        is_here = self.number != 0 and self.generation == self.link.generation and self.link.connected
         return is_here and (self._shard is None or self._cluster.link_of(self._shard) is self.link)
 
     async def begin(self) -> None:
@@ -59,7 +59,7 @@ class Seat:
         while not self.is_taken or self.closed:
             left_s = None if until_s is None else max(0.001, until_s - loop.time())
             await self._follow(left_s)
-            await self.link.ready(left_s)
+            await self._cluster.reach(self._shard, left_s)
             try:
                 await self._join()
             except ConnectionLost:
@@ -81,7 +81,7 @@ class Seat:
 
     async def leave(self) -> None:
         """Leave the group, if it is in it."""
-        if self.is_taken and self.link.connected:
+        if self.is_taken:
             await self.link.ask(Command.UNSUBSCRIBE, encode(ConsumerRequest(self.number)))
 
     async def _follow(self, patience_s: float | None) -> None:
