@@ -9,7 +9,9 @@ it may be repeated. Publishes are numbered, so the server recognises them.
 | `direct.py` | how a thread that is alone asks the server without the event loop |
 | `publisher.py`, `outbox.py`, `reports.py` | batching and numbering; messages from threads, and what becomes of them |
 | `stages.py` | filling a stage |
-| `remote.py` | what a consumer does |
+| `cluster.py` | the links to several processes, and which of them leads to which topic |
+| `remote.py`, `seat.py` | what a consumer does; its place in its group, wherever that is |
+| `merged.py`, `window.py` | a consumer of topics of several shards; how much it holds |
 | `received.py`, `leases.py`, `finishing.py` | messages; their leases; acks and the like, one by one or many |
 | `log_reading.py`, `replaying.py` | logs page by page; replays with a filter or a function |
 | `calling.py`, `requests.py` | what all calls stand on; checks before a request is sent |

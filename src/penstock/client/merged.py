@@ -3,14 +3,18 @@
 Each shard has a consumer of its own here, which follows it wherever it moves. Shards take turns at being asked first,
 and all that is handed out and not finished counts against one window. Best lanes come first within a shard; between
 shards there is no such order.
+
+A shard that cannot be asked now, for its process was killed or it is on its way, holds up none of the others: its part
+joins again in the background. Only when there is nothing anywhere else is it waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -18,20 +22,22 @@ import msgspec
 
 from penstock.client.cluster import Cluster
 from penstock.client.link import Link
-from penstock.client.received import Received
+from penstock.client.received import Lease, Received
 from penstock.client.remote import RemoteConsumer, wanted_of
-from penstock.model.errors import BrokerClosed, LeaseLost
+from penstock.client.window import Window
+from penstock.model.errors import BrokerClosed, ConnectionLost, LeaseLost, PenstockError
 from penstock.model.message import MessageId
-from penstock.model.placement import slice_name
+from penstock.model.placement import is_slice, slice_name, whole_name
 from penstock.model.units import Duration
 from penstock.protocol.consuming import Subscribe
 from penstock.protocol.frames import Command
 
 _AHEAD = 100  # messages that a loop holds ready
 _WAIT_S = 20.0  # of one long poll of a loop
+_ANSWER_S = 1.0  # how long one shard holds up the others that has joined, and does not answer: its process may hang
+_NEVER = float("inf")
 
 Message = TypeVar("Message", bound=Received)
-_Place = tuple[str, int, int]
 
 
 def consumer_of(
@@ -46,25 +52,26 @@ def consumer_of(
             by_shard.setdefault(cluster.shard_of(name), []).append(name)
     if len(by_shard) > 1 and options.name is None:  # a name that one shard gives may be taken in another
         options = msgspec.structs.replace(options, name=f"consumer-{uuid.uuid4().hex[:12]}")
-    parts: dict[int | None, RemoteConsumer[Message]] = {}
+    by_topic: dict[str, RemoteConsumer[Message]] = {}
     for shard, topics in by_shard.items():
         own = msgspec.structs.replace(options, topics=topics)
-        parts[shard] = RemoteConsumer(cluster, shard, own, message_class, auto_extend)
-    return next(iter(parts.values())) if len(parts) == 1 else MergedConsumer(parts, cluster, options)
+        part = RemoteConsumer(cluster, shard, own, message_class, auto_extend)
+        by_topic |= dict.fromkeys(topics, part)
+    return part if len(by_shard) == 1 else MergedConsumer(by_topic, options, auto_extend)
 
 
 class MergedConsumer(Generic[Message]):
     """As `RemoteConsumer`, for topics of several shards."""
 
-    def __init__(self, parts: dict[int | None, RemoteConsumer[Message]], cluster: Cluster, options: Subscribe) -> None:
-        self._by_shard, self._cluster = parts, cluster
-        self._parts = list(parts.values())
-        self._window = options.max_in_flight
-        self._autoack = options.autoack
-        self._held: dict[_Place, float] = {}  # what was handed out, and until when it is leased
-        self._room = asyncio.Event()
+    def __init__(self, by_topic: dict[str, RemoteConsumer[Message]], options: Subscribe, auto_extend: bool) -> None:
+        self._by_topic = by_topic  # or by slice
+        self._slices = Counter(whole_name(name) for name in by_topic if is_slice(name))
+        self._parts = list(dict.fromkeys(by_topic.values()))  # in the order in which they are asked
+        self._joining: dict[RemoteConsumer[Message], asyncio.Task[None]] = {}
+        self._auto_extend, self._autoack = auto_extend, options.autoack
+        self._window = Window(options.max_in_flight, self._lives)
+        self._ahead = max(1, min(_AHEAD, options.max_in_flight // 2))
         self._buffer: deque[Message] = deque()
-        self._receiving = asyncio.Lock()
         self.closed = False
         self.group = options.group
         self.timeout_s = self._parts[0].timeout_s
@@ -104,9 +111,12 @@ class MergedConsumer(Generic[Message]):
     async def close(self) -> None:
         """Give back what is held and leave the group; closing twice is harmless."""
         self.closed = True
-        self._room.set()
+        self._window.wake()
         self._buffer.clear()
         await asyncio.gather(*(part.close() for part in self._parts))
+        for task in self._joining.values():
+            task.cancel()
+        await asyncio.gather(*self._joining.values(), return_exceptions=True)
 
     async def heartbeat(self) -> None:
         """Send a heartbeat to each."""
@@ -116,100 +126,153 @@ class MergedConsumer(Generic[Message]):
 
     async def receive(self, max_messages: int, wait: Duration, visibility_timeout: Duration | None) -> list[Message]:
         """Up to so many messages; waits for the first one if there is none yet."""
-        wanted, wait_s, _ = wanted_of(max_messages, wait, visibility_timeout)
+        wanted, wait_s, visibility_s = wanted_of(max_messages, wait, visibility_timeout)
         if self.closed:
             raise BrokerClosed(f"the consumer {self.name!r} is closed")
-        ready = [self._buffer.popleft() for _ in range(min(wanted, len(self._buffer)))]
-        if ready:
-            return ready
-        return await self._receive(wanted, wait_s, visibility_timeout)
+        ready = [message for _ in range(min(wanted, len(self._buffer))) if (message := self._see()) is not None]
+        return ready or await self._receive(wanted, wait_s, visibility_s)
 
-    async def _receive(self, wanted: int, wait_s: float, visibility_timeout: Duration | None) -> list[Message]:
+    async def _receive(self, wanted: int, wait_s: float, visibility_s: float | None) -> list[Message]:
         until_s = time.monotonic() + wait_s
         while not self.closed:
-            room = min(wanted, self._room_now())
-            if room > 0:
-                found = await self._take(room, visibility_timeout)
-                if not found and wait_s:
-                    found = await self._wait_for(room, until_s - time.monotonic(), visibility_timeout)
-                if found:
-                    return found
-            elif wait_s:
-                await self._wait_for_room(until_s - time.monotonic())
-            if time.monotonic() >= until_s:
-                break
+            self._join_again()
+            with self._window.reserved(wanted) as room:
+                found, is_all = await self._take(room, visibility_s)
+                left_s = until_s - time.monotonic()
+                if room and not found:
+                    joining = self._join_again()
+                    is_all = is_all and not joining
+                    if joining or left_s > 0:
+                        found = await self._wait_for(room, left_s, joining, visibility_s)
+                if not self._autoack:
+                    self._window.hold(found, _NEVER if self._auto_extend else None)
+            left_s = until_s - time.monotonic()
+            if found or (is_all and left_s <= 0):
+                return found
+            if left_s <= -self.timeout_s:
+                raise ConnectionLost("a process with topics of this consumer did not answer in time")
+            if not room:
+                await self._window.wait(left_s)
         return []
 
-    async def _take(self, wanted: int, visibility_timeout: Duration | None) -> list[Message]:
-        """What is ready, shard after shard until there is enough; the next call begins behind the last."""
+    def _join_again(self) -> list[asyncio.Task[None]]:
+        """Have those parts join that cannot be asked now; raises what kept one from it."""
+        for part, task in list(self._joining.items()):
+            if task.done():
+                del self._joining[part]
+                task.result()
+        for part in self._parts:
+            if not part.is_joined and part not in self._joining:
+                self._joining[part] = asyncio.get_running_loop().create_task(part.join())
+        return list(self._joining.values())
+
+    async def _take(self, wanted: int, visibility_s: float | None) -> tuple[list[Message], bool]:
+        """What is ready, shard after shard until there is enough, and whether all that were asked have answered.
+
+        Whoever was asked is the last the next time.
+        """
         found: list[Message] = []
-        async with self._receiving:
-            for _ in range(len(self._parts)):
-                part = self._parts[0]
-                self._parts = [*self._parts[1:], part]
-                found += self._hold(await part.receive(wanted - len(found), 0, visibility_timeout))
+        is_all = True
+        try:
+            for part in [part for part in self._parts if part.is_joined]:
                 if len(found) >= wanted:
                     break
-        return found
+                self._put_last(part)
+                some = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_ANSWER_S):
+                        some = await part.receive_now(wanted - len(found), visibility_s)
+                is_all = is_all and some is not None
+                found += some or []
+        except BaseException as error:
+            if not (found and isinstance(error, PenstockError)):  # else the next call hears what is wrong
+                self.give_back(found)
+                raise
+        return [message for message in found if message.lease is None or self._lives(message.lease)], is_all
 
-    async def _wait_for(self, wanted: int, wait_s: float, visibility_timeout: Duration | None) -> list[Message]:
-        """The first messages that come in any shard; what comes in others at the same moment too, if it has room."""
-        if wait_s <= 0:
-            return []
-        asked = [_task(part.receive(wanted, wait_s, visibility_timeout)) for part in self._parts]
-        waiting, found = set(asked), list[Message]()
+    async def _wait_for(
+        self,
+        wanted: int,
+        wait_s: float,
+        joining: list[asyncio.Task[None]],
+        visibility_s: float | None,
+    ) -> list[Message]:
+        """The first messages that come in any shard; nothing if one has joined, and can be asked like the others."""
+        patience_s = max(wait_s, self.timeout_s if joining else 0.0)
+        parts = [part for part in self._parts if part.is_joined]
+        asked = [_task(part.receive(wanted, patience_s, visibility_s)) for part in parts]
         try:
-            while waiting and not found and not self.closed:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    found += self._hold(task.result())
-        finally:
-            for task in waiting:
-                task.cancel()  # which gives back what it was about to get
-            await asyncio.gather(*waiting, return_exceptions=True)
+            await self._first_messages(asked, joining)
+        except BaseException:
+            self.give_back([message for some in await _ended(asked) for message in _messages_of(some)])
+            raise
+        found: list[Message] = []
+        errors: list[BaseException] = []
+        for part, outcome in zip(parts, await _ended(asked), strict=True):
+            if some := _messages_of(outcome):
+                self._put_last(part)
+                found += some
+            elif isinstance(outcome, PenstockError):
+                errors.append(outcome)
+        if errors and not found:
+            raise errors[0]
         if len(found) > wanted:
-            extra, found = found[wanted:], found[:wanted]
-            await self.finish(Command.RELEASE, extra)
-        return found
+            self.give_back(found[wanted:])
+        return found[:wanted]
 
-    def _hold(self, messages: list[Message]) -> list[Message]:
-        if not self._autoack:
-            for message in messages:
-                assert message.lease is not None
-                self._held[message.topic, message.partition, message.offset] = message.lease.deadline_s
-        return messages
+    async def _first_messages(
+        self, asked: list[asyncio.Task[list[Message]]], joining: list[asyncio.Task[None]]
+    ) -> None:
+        """Wait until somebody who was asked has messages or an error, all have answered, or somebody has joined."""
+        left: set[asyncio.Task[Any]] = {*asked, *joining}
+        while left and not self.closed:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            if any(task in joining or task.exception() is not None or task.result() for task in done):
+                return
 
-    def _room_now(self) -> int:
-        """How many more may be handed out."""
-        if len(self._held) >= self._window:
-            now_s = time.monotonic()
-            self._held = {place: until_s for place, until_s in self._held.items() if until_s > now_s}
-        return self._window - len(self._held)
-
-    async def _wait_for_room(self, wait_s: float) -> None:
-        """Wait until something is finished, or a lease has run out."""
-        self._room.clear()
-        first_s = min(self._held.values(), default=0.0) - time.monotonic()
-        try:
-            async with asyncio.timeout(max(0.001, min(wait_s, first_s))):
-                await self._room.wait()
-        except TimeoutError:
-            pass
+    def _put_last(self, part: RemoteConsumer[Message]) -> None:
+        """It has had its turn."""
+        self._parts.remove(part)
+        self._parts.append(part)
 
     async def next(self) -> Message | None:
         """The next message of a loop; None when the consumer is closed."""
         while not self.closed:
-            if self._buffer:
-                return self._buffer.popleft()
-            ahead = max(1, min(_AHEAD, self._window // 2))
-            self._buffer.extend(await self._receive(ahead, _WAIT_S, None))
+            if (message := self._see()) is not None:
+                return message
+            if not self._buffer:
+                self._put_ahead(await self._receive(self._ahead, _WAIT_S, None))
         return None
+
+    def _put_ahead(self, messages: list[Message]) -> None:
+        """Hold messages ready for a loop: they stay leased until it sees them."""
+        self._buffer.extend(messages)
+        if not (self._autoack or self.closed):
+            self._window.extend(messages, _NEVER)
+            for part, some in self._by_part(messages):
+                part.keep(some)
+
+    def _see(self) -> Message | None:
+        """The first message that is held ready, if it is leased still: its time runs from now on."""
+        if not self._buffer:
+            return None
+        message = self._buffer.popleft()
+        lease = message.lease
+        if self._autoack or lease is None:
+            return message
+        if not self._lives(lease):
+            self._window.drop([message])
+            return None
+        if not self._auto_extend:
+            self._part_of(message).let_run(message)
+            self._window.hold([message], time.monotonic() + lease.visibility_s)
+        return message
 
     def give_back(self, messages: list[Message]) -> None:
         """Release messages that nobody waits for."""
         for part, some in self._by_part(messages):
             part.give_back(some)
-        self._drop(messages)
+        self._window.drop(messages)
 
     # What becomes of messages.
 
@@ -218,7 +281,7 @@ class MergedConsumer(Generic[Message]):
         try:
             await self._part_of(message).ack_one(message)
         finally:
-            self._drop([message])
+            self._window.drop([message])
 
     async def finish(
         self, command: Command, messages: Iterable[Message], reason: str = "", seconds: float | None = None
@@ -228,11 +291,9 @@ class MergedConsumer(Generic[Message]):
         finishing = [part.finish(command, own, reason, seconds) for part, own in self._by_part(some)]
         outcomes = await asyncio.gather(*finishing, return_exceptions=True)
         if command == Command.EXTEND:
-            until_s = time.monotonic() + (seconds or 0.0)
-            places = {(message.topic, message.partition, message.offset) for message in some}
-            self._held |= {place: max(self._held[place], until_s) for place in places & self._held.keys()}
+            self._window.extend(some, time.monotonic() + (seconds or 0.0))
         else:
-            self._drop(some)
+            self._window.drop(some)
         lost: list[MessageId] = []
         for outcome in outcomes:
             if isinstance(outcome, LeaseLost):
@@ -242,13 +303,17 @@ class MergedConsumer(Generic[Message]):
         if lost:
             raise LeaseLost.of(lost, len(some))
 
-    def _drop(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self._held.pop((message.topic, message.partition, message.offset), None)
-        self._room.set()
+    def _lives(self, lease: Lease) -> bool:
+        return self._part_with(lease.topic, lease.partition).holds(lease)
 
     def _part_of(self, message: Message) -> RemoteConsumer[Message]:
-        return self._by_shard.get(self._cluster.shard_of(message.topic, message.partition)) or self._parts[0]
+        return self._part_with(message.topic, message.partition)
+
+    def _part_with(self, topic: str, partition: int) -> RemoteConsumer[Message]:
+        """The part that has a partition of a topic: they are dealt to its slices in turn, if it is spread."""
+        slices = self._slices[topic]
+        name = slice_name(topic, partition % slices) if slices else topic
+        return self._by_topic.get(name) or self._parts[0]
 
     def _by_part(self, messages: Iterable[Message]) -> list[tuple[RemoteConsumer[Message], list[Message]]]:
         found: dict[RemoteConsumer[Message], list[Message]] = {}
@@ -263,3 +328,14 @@ AnyRemote = RemoteConsumer[Message] | MergedConsumer[Message]
 
 def _task(work: Coroutine[Any, Any, list[Message]]) -> asyncio.Task[list[Message]]:
     return asyncio.get_running_loop().create_task(work)
+
+
+async def _ended(asked: list[asyncio.Task[list[Message]]]) -> list[list[Message] | BaseException]:
+    """What became of those who were asked, in their order: who waits still is told to give back what it gets."""
+    for task in asked:
+        task.cancel()
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _messages_of(outcome: list[Message] | BaseException) -> list[Message]:
+    return [] if isinstance(outcome, BaseException) else outcome

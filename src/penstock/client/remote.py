@@ -80,7 +80,8 @@ class RemoteConsumer(Generic[Message]):
         self._taken: list[Message] = []
         self._taken_timer: asyncio.TimerHandle | None = None
         self.ack_one = GatheredAcks[Message](link.loop, partial(self.finish, Command.ACK)).ack
-        self._keeper = LeaseKeeper(link.loop, self._extend_held) if auto_extend else None
+        self._auto_extend = auto_extend and not options.autoack
+        self._keeper = LeaseKeeper(link.loop, self._extend_held)
         self._beating: asyncio.TimerHandle | None = None
         self._resuming: asyncio.Task[None] | None = None
         if options.mode == "assigned":
@@ -96,6 +97,15 @@ class RemoteConsumer(Generic[Message]):
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._seat.closed
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether it is in the group, at the owner of its topics as it is now."""
+        return self._seat.is_taken
+
+    async def join(self) -> None:
+        """Be in the group, at the owner of its topics as it is now; raises ConnectionLost after `timeout_s`."""
+        await self._seat.take(self.timeout_s)
 
     @property
     def name(self) -> str:
@@ -126,7 +136,7 @@ class RemoteConsumer(Generic[Message]):
 
     def may_be_asked_past(self, generation: int) -> bool:
         """Whether threads may use the consumer past the loop, on a connection: then nothing of it is noted here."""
-        idle = not (self.closed or self._pushing or self._buffer or self._keeper is not None)
+        idle = not (self.closed or self._pushing or self._buffer or self._auto_extend)
         return idle and self._seat.is_taken and self._seat.generation == generation
 
     def _forget(self) -> None:
@@ -159,8 +169,7 @@ class RemoteConsumer(Generic[Message]):
             return
         self._seat.closed = True
         self._arrived.set()
-        if self._keeper is not None:
-            self._keeper.close()
+        self._keeper.close()
         for timer in (self._taken_timer, self._beating, self._resuming):
             if timer is not None:
                 timer.cancel()
@@ -196,6 +205,18 @@ class RemoteConsumer(Generic[Message]):
             if found or loop.time() >= until_s or self.closed:
                 self._keep(found)
                 return found
+
+    async def receive_now(self, wanted: int, visibility_s: float | None) -> list[Message] | None:
+        """Up to so many messages that are ready; None if it turns out not to be in the group any more."""
+        generation = self._seat.generation
+        try:
+            found = await self._ask_for_messages(wanted, 0.0, visibility_s)
+        except (ConnectionLost, ConsumerNotFound, NotOwner) as error:
+            if self._seat.generation == generation:
+                await self._seat.lost(error)
+            return None
+        self._keep(found)
+        return found
 
     async def _ask_for_messages(self, wanted: int, wait_s: float, visibility_s: float | None) -> list[Message]:
         future: asyncio.Future[list[Message]] = self.link.loop.create_future()
@@ -340,7 +361,7 @@ class RemoteConsumer(Generic[Message]):
     ) -> None:
         """Ack, extend, release, fail or kill messages; raises LeaseLost for those that were not leased."""
         finishing = self.finishing(messages)
-        if self._keeper is not None and command != Command.EXTEND:
+        if self._auto_extend and command != Command.EXTEND:
             self._keeper.finished(finishing.leases)
         for body, some in finishing.requests(self.number, reason, seconds):
             try:
@@ -354,11 +375,23 @@ class RemoteConsumer(Generic[Message]):
         return Finishing(messages, self._face, self.link.generation)
 
     def _keep(self, messages: list[Message]) -> None:
-        if self._keeper is not None and not self._options.autoack:
+        if self._auto_extend:
             self._keeper.hold(messages)
 
+    def keep(self, messages: list[Message]) -> None:
+        """Keep messages leased that nobody has seen yet."""
+        self._keeper.hold(messages)
+
+    def let_run(self, message: Message) -> None:
+        """Somebody sees a message that was kept: its lease runs out like others."""
+        assert message.lease is not None
+        self._keeper.finished([(message.lease, [message.offset])])
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether what was leased here is so still, as far as that is known without looking at the time."""
+        return self.is_joined and lease.generation == self._seat.generation
+
     async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
-        assert self._keeper is not None
         self._keeper.finished([one for one in held if one[0].generation != self.link.generation])
         for some in portions([one for one in held if one[0].generation == self.link.generation]):
             body = encode(Finish(self.number, [held_by(*one) for one in some], "", seconds))
@@ -372,7 +405,7 @@ class RemoteConsumer(Generic[Message]):
 
     def _beat(self) -> None:
         """Send heartbeats, so that the consumer keeps its partitions during long work."""
-        if self._seat.is_taken and self.link.connected:
+        if self._seat.is_taken:
             self.link.send(Command.HEARTBEAT, encode(ConsumerRequest(self.number)), ignore_reply)
         self._beating = self.link.loop.call_later(max(self._options.session_timeout / 3, 0.005), self._beat)
 
