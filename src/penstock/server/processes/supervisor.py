@@ -237,6 +237,8 @@ class Supervisor:
         match orders.decode_report(packet):
             case orders.Started():
                 self.placing.started(child.number)
+                if self._ready:
+                    self._send(child, orders.NewMap(self._told, self._broker_id))  # it may be long until the next one
             case orders.Beat() as beat:
                 child.beat = beat
             case orders.Opened(shard, epoch, broker_id):
