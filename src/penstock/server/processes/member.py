@@ -59,14 +59,14 @@ class Member:
                 keep_responsive(self._loop)
                 await self._stopping.wait()
         finally:
-            beating.cancel()
-            self._loop.remove_reader(self._end)
             if self._working:
                 await asyncio.wait(self._working)
             if self._server.addresses:
-                await self._server.stop()
+                await self._server.stop()  # which may wait for what the supervisor answers
             else:
                 await asyncio.to_thread(self._server.broker.close)
+            beating.cancel()
+            self._loop.remove_reader(self._end)
 
     async def _wait(self, event: asyncio.Event) -> None:
         waiting = [self._loop.create_task(one.wait()) for one in (event, self._stopping)]
@@ -94,9 +94,11 @@ class Member:
             return
         match orders.decode_order(packet):
             case orders.Take(shard):
-                self._begin(self._take(shard))
+                if not self._stopping.is_set():
+                    self._begin(self._take(shard))
             case orders.Release(shard, drain_s):
-                self._begin(self._release(shard, drain_s))
+                if not self._stopping.is_set():
+                    self._begin(self._release(shard, drain_s))
             case orders.NewMap(cluster_map, broker_id):
                 self._membership.broker_id = broker_id
                 self._membership.update(cluster_map)
