@@ -72,8 +72,9 @@ class MemoryShards:
             self.crash()
             return
         number = list(self).index(lost)
-        self.storage.crash_part(part_name(number))
-        self.opened.open(number)
+        name = part_name(number)
+        self.storage.crash_part(name)
+        self.opened.put(number, Shard(self.storage.part(name), self.opened.config, self.opened.clock))
         self._have(self.opened)
 
     def close(self) -> None:
