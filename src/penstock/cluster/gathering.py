@@ -185,7 +185,8 @@ def seal_stage(shards: Shards, stage: str, staged: int = 0) -> int:
         return shards.only.stages.seal_stage(stage, staged)
     sealed = sum(shard.stages.seal_stage(stage) for shard in shards)
     if sealed < staged:
-        raise StageNotFound(f"the stage {stage!r} was sealed with {sealed} messages, without the rest")
+        told = f"the stage {stage!r} was sealed with {sealed} messages, without the rest"
+        raise StageNotFound(f"{told}: stage it again under another name")
     return sealed
 
 

@@ -156,7 +156,8 @@ class Peers:
             raise failed[0]
         found = _TOGETHER[operation][1]([answer for answer in answers if not isinstance(answer, BaseException)])
         if operation == "seal_stage" and found < arguments.get("staged", 0):
-            raise StageNotFound(f"the stage was sealed with {found} messages, without the rest")
+            told = f"the stage was sealed with {found} messages, without the rest"
+            raise StageNotFound(f"{told}: stage it again under another name")
         return found
 
     def held(self) -> dict[int, list[int]]:

@@ -276,7 +276,8 @@ class Stages:
             with SealedFile(self._core.storage, stage.file) as sealed:
                 stage.messages = sealed.messages
         if stage.messages < staged:
-            raise StageNotFound(f"the stage {stage.name!r} was sealed with {stage.messages} messages, without the rest")
+            told = f"the stage {stage.name!r} was sealed with {stage.messages} messages, without the rest"
+            raise StageNotFound(f"{told}: stage it again under another name")
         return stage.messages
 
     # Dropping.
