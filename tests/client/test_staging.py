@@ -27,6 +27,7 @@ from penstock.storage.read_only import ReadOnlyStorage
 from tests.client.awaited import error_of
 from tests.client.faces import FACES, face_of
 from tests.server.harness import Child, Line, Raw, Running, run, until
+from tests.sharding import home_of
 
 
 @pytest.fixture
@@ -155,8 +156,9 @@ def test_a_stage_lost_with_the_server_is_not_taken_for_an_empty_one(tmp_path: Pa
             lambda: client.seal_stage("a"),
             lambda: client.seal_stage("b"),
             lambda: client.seal_stage("dropped"),
-            lambda: client.stage_many("dropped", "t", ["2"]),
         ]
+        if len(client.cluster().shards) == 1:  # else another shard may have it: sealing all of them tells
+            acts.append(lambda: client.stage_many("dropped", "t", ["2"]))
         for act in acts:
             with pytest.raises(penstock.StageNotFound, match="under another name"):
                 act()
@@ -284,7 +286,7 @@ def test_S5_a_server_killed_in_the_middle_of_an_epoch_has_it_once(tmp_path: Path
             until_more_than(epoch * 40_000, client)
             time.sleep(chance.choice((0, 0, 0.03)))
             server.kill()
-            in_the_middle += is_unfinished(tmp_path / "data")
+            in_the_middle += is_unfinished(home_of(tmp_path / "data", "t"))
             server.start()
             with Client(server.address, timeout="60s") as again:
                 again.publish_staged(names[2:], producer="query", sequence=epoch)
@@ -295,4 +297,4 @@ def test_S5_a_server_killed_in_the_middle_of_an_epoch_has_it_once(tmp_path: Path
             expected.update(dict.fromkeys(chosen, 20_000))
             assert found == expected, epoch
         assert in_the_middle
-        assert until(lambda: not list((tmp_path / "data/staging").iterdir()))
+        assert until(lambda: not list((home_of(tmp_path / "data", "t") / "staging").iterdir()))

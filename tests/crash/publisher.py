@@ -45,7 +45,3 @@ def main(path: str, run: str) -> None:
     for thread in threads:
         thread.start()
     threads[0].join()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from time import monotonic
@@ -12,6 +11,7 @@ from time import monotonic
 import pytest
 
 import penstock
+from tests.sharding import ROOT, command
 
 CONSUMER = """
 import sys, threading, penstock
@@ -80,7 +80,7 @@ for number in range(10**9):
 def run_until_killed(program: str, lines: int, *arguments: str) -> list[tuple[str, str]]:
     """Start a process, kill it after so many lines; everything that it managed to say."""
     child = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(program, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
     )
     assert child.stdout is not None
     assert child.stderr is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from time import perf_counter
@@ -13,14 +12,15 @@ from time import perf_counter
 import pytest
 
 import penstock
+from tests.sharding import ROOT, command
 
-PUBLISHER = Path(__file__).with_name("publisher.py")
+PUBLISHER = "import sys\nfrom tests.crash.publisher import main\nmain(*sys.argv[1:])"
 
 
 def publish_until_killed(path: Path, run: str, acknowledgements: int) -> list[str]:
     """Start the publisher, kill it after so many acknowledgements; all that it managed to say."""
     child = subprocess.Popen(
-        [sys.executable, str(PUBLISHER), str(path), run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(PUBLISHER, str(path), run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
     )
     assert child.stdout is not None
     assert child.stderr is not None
@@ -86,7 +86,7 @@ print(len(acknowledged), flush=True)
 
 @pytest.mark.crash
 def test_ctrl_c_at_any_moment_leaves_the_broker_whole(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(command(INTERRUPTED, str(tmp_path)), stdout=subprocess.PIPE, cwd=ROOT, text=True)
     assert child.stdout is not None
     chance = random.Random(7)
     for _ in range(1500):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import penstock
+from tests.sharding import ROOT, command
 
 CHANGER = """
 import sys, penstock
@@ -33,7 +33,7 @@ def test_Q12_a_pause_that_was_acknowledged_holds_after_a_kill(tmp_path: Path) ->
     chance = random.Random(7)
     known = 0
     for _ in range(5):
-        child = subprocess.Popen([sys.executable, "-c", CHANGER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(command(CHANGER, str(tmp_path)), stdout=subprocess.PIPE, cwd=ROOT, text=True)
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(chance.randrange(1, 200))]
         child.kill()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,8 @@ import penstock
 from penstock.client import Client
 from tests.server.harness import Child, until
 from tests.shard.harness import ending, problems, segments, settling, temporary_files
+from tests.sharding import ROOT, command, home_of
 
-ROOT = Path(__file__).parents[2]
 BROKER = """
 import sys, threading
 from pathlib import Path
@@ -32,7 +31,7 @@ if sys.argv[2] == "at work":
     one.publish("c", "d")
     threading.Thread(target=one.broker.settle, daemon=True).start()
     until(one.unread)
-print(one.child.pid, one.broker.shard.epoch, flush=True)
+print(one.child.pid, one.broker.shards.of("t").epoch, flush=True)
 sys.stdin.read()
 """
 
@@ -41,8 +40,8 @@ class Killed:
     """A broker in a process of its own, until it is killed."""
 
     def __init__(self, path: Path, how: str) -> None:
-        command = [sys.executable, "-c", BROKER, str(path), how]
-        self._broker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
+        program = command(BROKER, str(path), how)
+        self._broker = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
         assert self._broker.stdout is not None
         self.segment_process, self.epoch = map(int, self._broker.stdout.readline().split())
 
@@ -73,7 +72,7 @@ def test_R4_the_process_that_settles_ends_when_its_broker_is_killed(tmp_path: Pa
         broker.kill()
     with penstock.open(tmp_path) as again:
         assert values(again) == [b"a", b"b"]
-    assert problems(tmp_path) == []
+    assert problems(home_of(tmp_path, "t")) == []
 
 
 @pytest.mark.crash
@@ -85,8 +84,8 @@ def test_L1_L2_what_the_process_of_a_killed_broker_still_does_disturbs_nobody_an
     with going_on(former.segment_process):
         former.kill()
         with settling(tmp_path) as one:
-            assert one.broker.shard.epoch == former.epoch + 1
-            until(lambda: not one.broker.shard.untidy, "the tidying")
+            assert one.broker.shards.of("t").epoch == former.epoch + 1
+            until(lambda: not one.broker.shards.of("t").untidy, "the tidying")
             if settled:  # and its journal file is gone
                 one.broker.settle()
             with ending(former.segment_process):  # it wakes up when all is tidy
@@ -99,7 +98,7 @@ def test_L1_L2_what_the_process_of_a_killed_broker_still_does_disturbs_nobody_an
             assert values(one.broker) == [b"a", b"b", b"c", b"d", b"e"]
             bases = (0, 2, 4) if settled else (0, 2)
             assert [Path(name).name for name in segments(tmp_path)] == [f"{base:020d}.parquet" for base in bases]
-    assert problems(tmp_path) == []
+    assert problems(home_of(tmp_path, "t")) == []
 
 
 @pytest.mark.crash
@@ -107,28 +106,28 @@ def test_L2_a_late_file_of_a_former_process_is_nobody_s_and_goes_with_the_tidyin
     tmp_path: Path,
 ) -> None:
     former = Killed(tmp_path, "idle")
-    late = tmp_path / f"topics/t/messages/0/{2:020d}.parquet.{former.epoch}.tmp"
+    late = home_of(tmp_path, "t") / f"topics/t/messages/0/{2:020d}.parquet.{former.epoch}.tmp"
     with ending(former.segment_process):
         former.kill()
     with settling(tmp_path) as one:
-        until(lambda: not one.broker.shard.untidy, "the tidying")
+        until(lambda: not one.broker.shards.of("t").untidy, "the tidying")
         late.write_bytes(b"PAR1" + bytes(1000))  # killed in the middle of it
         one.publish("c")
         one.broker.settle()
         assert one.unsettled() == 0
         assert values(one.broker) == [b"a", b"b", b"c"]
     assert late.exists()
-    assert problems(tmp_path) == []
+    assert problems(home_of(tmp_path, "t")) == []
     with penstock.open(tmp_path) as again:
         assert values(again) == [b"a", b"b", b"c"]
     crashed = Killed(tmp_path, "idle")
     with ending(crashed.segment_process):
         crashed.kill()
     with penstock.open(tmp_path) as again:
-        until(lambda: not again.shard.untidy, "the tidying")
+        until(lambda: not again.shards.of("t").untidy, "the tidying")
         assert temporary_files(tmp_path) == []
         assert values(again) == [b"a", b"b", b"c", b"a", b"b"]
-    assert problems(tmp_path) == []
+    assert problems(home_of(tmp_path, "t")) == []
 
 
 def segment_processes(parent: int) -> list[int]:
@@ -164,4 +163,4 @@ def test_L1_R4_a_server_settles_in_another_process_which_ends_with_it(number: si
         assert "the process that settles is gone" not in child.log()
     with penstock.open(data) as broker:
         assert [message.value for message in broker.read("t")] == sent
-    assert problems(data) == []
+    assert problems(home_of(data, "t")) == []

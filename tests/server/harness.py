@@ -26,7 +26,7 @@ from penstock.protocol.session import Hello, encode
 from penstock.server.config import ServerConfig
 from penstock.server.native.listener import NativeListener
 from penstock.server.server import Server
-from tests import patience
+from tests import patience, sharding
 
 PATIENCE_S = patience.PATIENCE_S
 until = patience.until
@@ -159,7 +159,8 @@ class Child:
         """Start it; returns when it listens."""
         self._begins = self._log.stat().st_size if self._log.exists() else 0
         others = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        environment = {**others, "PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off", **self._variables}
+        ports = {"PENSTOCK_HTTP_PORT": "off", "PENSTOCK_LINE_PORT": "off"}
+        environment = {**others, **ports, **sharding.variables(), **self._variables}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [

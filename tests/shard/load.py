@@ -1,8 +1,6 @@
 """Threads that use a broker for everything that it does, and what they were told is done.
 
-    python -m tests.shard.load one two
-
-is a process that hosts a broker for each of these directories, and says what it was told, until it is killed.
+`main` hosts a broker for each of several directories, and says what it was told, until its process is killed.
 """
 
 from __future__ import annotations
@@ -203,7 +201,3 @@ def main(*paths: str) -> None:
     for load in loads:
         load.join()
         raise load.errors[0]
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.testing import FaultyStorage, MemoryStorage
 from tests.patience import until
 from tests.shard.load import GROUPS, OPTIONS, TOPIC, AlmostNextMinute, Load, Told
 from tests.shard.test_simulation import SEED, Simulation, Worker
+from tests.sharding import ROOT, command
 
 
 class Watched(Simulation):
@@ -162,9 +162,9 @@ def test_L1_Q2_both_directories_of_a_killed_process_hold_what_was_confirmed(tmp_
 
 def lines_until_killed(count: int, *paths: str) -> list[str]:
     """Start a process that hosts these directories, kill it after so many lines; all that it managed to say."""
-    command = [sys.executable, "-m", "tests.shard.load", *paths]
+    program = "import sys\nfrom tests.shard.load import main\nmain(*sys.argv[1:])"
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        command(program, *paths), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     ) as child:
         assert child.stdout is not None
         assert child.stderr is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.sharding import ROOT, command
 from tests.worker.harness import fill, group
 
 PROGRAM = """
@@ -53,7 +53,8 @@ said("returned")
 @contextmanager
 def started(path: Path, kind: str, grace: str = "60s") -> Iterator[subprocess.Popen[str]]:
     child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(path), kind, grace],
+        command(PROGRAM, str(path), kind, grace),
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
