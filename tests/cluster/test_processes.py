@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from penstock.client import Client
 from penstock.model.errors import ConnectionLost, InvalidArgument
+from penstock.model.letters import RedriveReport
 from penstock.model.processes import ClusterInfo
 from tests.patience import until
 from tests.server.harness import Child
@@ -145,6 +147,24 @@ def test_a_signal_stops_all_processes_and_leaves_nothing_behind(tmp_path: Path) 
         child.signal(signal.SIGTERM)
         assert child.wait() == 0
         assert not any(map(is_alive, pids))
+
+
+def test_what_is_under_way_at_a_signal_is_answered_however_long_a_process_may_be_silent(tmp_path: Path) -> None:
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as threads,
+        serve(tmp_path / "data") as child,
+        Client(child.address) as client,
+    ):
+        client.publish_many("t", ["a", "b", "c"])
+        with client.consumer("t", "g") as consumer:
+            consumer.kill(consumer.receive(3), "for now")
+        work = partial(client._client.call, "redrive", RedriveReport, topic="t", rate=0.4)  # in one request, of 5 s
+        redriving = threads.submit(lambda: client._loop.wait(work()))
+        until(lambda: client.group("t", "g").dead == 2, "the first one was redriven")
+        child.signal(signal.SIGTERM)
+        assert redriving.result(60).redriven == 3
+        assert child.wait() == 0
+        assert "said nothing" not in child.log()
 
 
 @pytest.mark.parametrize(

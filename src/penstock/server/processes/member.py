@@ -58,7 +58,7 @@ class Member:
                 self._send(orders.Ready(self._server.addresses))
                 keep_responsive(self._loop)
                 await self._stopping.wait()
-        finally:
+        finally:  # it goes on saying that it is well: what is under way may take longer than one may be silent
             if self._working:
                 await asyncio.wait(self._working)
             if self._server.addresses:
