@@ -134,7 +134,8 @@ def test_every_operation_is_in_the_table_with_the_form_that_it_returns() -> None
 
 
 def test_every_error_is_in_the_table() -> None:
-    rows = {int(code): name.strip("`") for code, name, *_ in table_after("The correlation of an error is that of the request")}
+    table = table_after("The correlation of an error is that of the request")
+    rows = {int(code): name.strip("`") for code, name, *_ in table}
     assert rows == {0: "", **{code: kind.__name__ for code, kind in failures._CODES.items()}}
 
 
