@@ -17,6 +17,7 @@ import pytest
 from penstock.client import Client
 from penstock.model.errors import ConnectionLost, InvalidArgument
 from penstock.model.letters import RedriveReport
+from penstock.model.placement import shard_of
 from penstock.model.processes import ClusterInfo
 from tests.patience import until
 from tests.server.harness import Child
@@ -165,6 +166,26 @@ def test_what_is_under_way_at_a_signal_is_answered_however_long_a_process_may_be
         assert redriving.result(60).redriven == 3
         assert child.wait() == 0
         assert "said nothing" not in child.log()
+
+
+def test_what_SIGHUP_had_read_again_holds_for_a_process_that_is_replaced(tmp_path: Path) -> None:
+    config = tmp_path / "server.yaml"
+    config.write_text("topic_defaults:\n  partitions: 2\n")
+    with serve(tmp_path / "data", "--config", str(config)) as child, Client(child.address) as client:
+        config.write_text("topic_defaults:\n  partitions: 3\n")
+        child.signal(signal.SIGHUP)
+        until(lambda: child.log().count("partitions: 2 -> 3") == PROCESSES, "all have read it again")
+        config.write_text("topic_defaults: [")
+        child.signal(signal.SIGHUP)
+        until(lambda: "was not taken" in child.log(), "a broken one is refused")
+        victim = cluster(child).processes[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        until(partial(is_replaced, child, victim.pid), "it was replaced")
+        topic = next(f"t-{n}" for n in range(1000) if shard_of(f"t-{n}", SHARDS) in victim.shards)
+        client.publish(topic, "x")
+        (made,) = client.topics()
+        assert made.config.partitions == 3
+        assert child.log().count("was not taken") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -238,6 +238,13 @@ def reload_server(server: Server, reload: Callable[[], ServerConfig]) -> None:
         server.read_secrets_again(config)
     except (PenstockError, OSError) as error:
         _log.error("the configuration was not taken: %s", error)
+
+
+def renewed(config: ServerConfig, newer: ServerConfig) -> ServerConfig:
+    """The configuration of a server with what it takes of a newer one while it runs."""
+    both = {name: (getattr(config, name), getattr(newer, name)) for name in ("tls_cert", "tls_key", "tls_client_ca")}
+    files = {name: new for name, (old, new) in both.items() if None not in (old, new)}  # TLS is not begun or ended
+    return replace(config, broker=replace(config.broker, topic_defaults=newer.broker.topic_defaults), **files)
 
 
 def _listeners(services: Services) -> dict[str, Listener]:

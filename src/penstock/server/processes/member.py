@@ -42,6 +42,7 @@ class Member:
         self._working: set[asyncio.Task[None]] = set()
         self._asked: dict[int, asyncio.Future[ClusterInfo]] = {}
         self._reload: Callable[[], ServerConfig] = lambda: config
+        self._reload_wanted = False
 
     async def run(self, reload: Callable[[], ServerConfig]) -> None:
         """Serve until it is told to stop, or the supervisor has gone."""
@@ -55,6 +56,7 @@ class Member:
             await self._wait(self._first_map)
             if not self._stopping.is_set():
                 await self._server.listen()
+                self._reload_if_wanted()
                 self._send(orders.Ready(self._server.addresses))
                 keep_responsive(self._loop)
                 await self._stopping.wait()
@@ -105,12 +107,18 @@ class Member:
                 if cluster_map.is_complete:
                     self._first_map.set()
             case orders.Reload():
-                if self._server.addresses:
-                    reload_server(self._server, self._reload)
+                self._reload_wanted = True
+                self._reload_if_wanted()
             case orders.Stop():
                 self.stop()
             case orders.Answer(number, info, problem):
                 self._answered(number, info, problem)
+
+    def _reload_if_wanted(self) -> None:
+        """Take what is configured anew; a wish that comes before it listens is kept until then."""
+        if self._reload_wanted and self._server.addresses:
+            self._reload_wanted = False
+            reload_server(self._server, self._reload)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -50,7 +50,7 @@ def run_processes(
         sys.stderr.flush()
         _end(code)
 
-    supervisor = Supervisor(config, run_child)
+    supervisor = Supervisor(config, run_child, reload)
     supervisor.run(on_ready)
     _log.info("stopped")
 

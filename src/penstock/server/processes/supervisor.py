@@ -34,10 +34,12 @@ from typing import Any, NoReturn
 from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.processes import ClusterInfo
 from penstock.server.access.starting import StartRefused
+from penstock.server.access.tls import server_context
 from penstock.server.processes import orders
 from penstock.server.processes.children import OFTEN, Child, divided
 from penstock.server.processes.placing import Placing
 from penstock.server.processes.ports import number_of, reserve
+from penstock.server.server import renewed
 from penstock.server.settings.options import ServerConfig
 from penstock.storage import FileStorage
 
@@ -67,8 +69,8 @@ class _Pending:
 class Supervisor:
     """Runs the processes of one server."""
 
-    def __init__(self, config: ServerConfig, run_child: RunChild) -> None:
-        self._run_child = run_child
+    def __init__(self, config: ServerConfig, run_child: RunChild, read_again: Callable[[], ServerConfig]) -> None:
+        self._run_child, self._read_again = run_child, read_again
         self._root = FileStorage(config.data_dir, config.broker.readable_by)
         self.shards = divided(self._root, config)
         self._selector = selectors.DefaultSelector()
@@ -332,8 +334,7 @@ class Supervisor:
         signals, self._signals = self._signals, []
         for number in signals:
             if number == signal.SIGHUP:
-                for child in self.children:
-                    self._send(child, orders.Reload())
+                self._reload()
             elif self._stop_s is None:
                 _log.info("stopping")
                 self._stop_s = now_s
@@ -342,6 +343,18 @@ class Supervisor:
             elif now_s - self._stop_s > _IMPATIENT_S:
                 self._kill_all()
                 os._exit(128 + number)  # somebody does not want to wait; what was acknowledged is on disk
+
+    def _reload(self) -> None:
+        """Have all processes read again what they may, and those that are started from now on begin with it."""
+        try:
+            config = renewed(self.config, self._read_again())
+            server_context(config)  # what is wrong with its files is told before anything is done
+        except (PenstockError, OSError) as error:
+            _log.error("the configuration was not taken: %s", error)
+            return
+        self.config = config
+        for child in self.children:
+            self._send(child, orders.Reload())
 
     def _kill_all(self) -> None:
         for child in self.children:
