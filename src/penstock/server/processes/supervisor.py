@@ -255,7 +255,9 @@ class Supervisor:
             case orders.Ready(addresses):
                 child.state, self.addresses = "up", addresses
             case orders.Refused(problem, hint):
-                raise StartRefused(problem, hint)
+                if not self._ready:
+                    raise StartRefused(problem, hint)
+                _log.error("process %d cannot start: %s; %s", child.number, problem, hint, extra=child.fields)
             case orders.Asked() as asked:
                 self._asked(child, asked)
         return True
