@@ -20,6 +20,7 @@ from penstock.model.letters import RedriveReport
 from penstock.model.placement import shard_of
 from penstock.model.processes import ClusterInfo
 from tests.patience import until
+from tests.server.certificates import make_certificates
 from tests.server.harness import Child
 
 pytestmark = pytest.mark.crash
@@ -142,6 +143,17 @@ def test_moving_draining_and_balancing_end_where_they_should(tmp_path: Path) -> 
             client.move_shard(9, 0)
 
 
+def test_a_process_that_has_no_shards_is_replaced_as_well(tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as child:
+        with Client(child.address) as client:
+            victim = client.drain_process(1).processes[1]
+        os.kill(victim.pid, signal.SIGKILL)
+        until(partial(is_replaced, child, victim.pid), "it was replaced")
+        until(lambda: cluster(child).processes[1].state == "draining", "it listens")
+        with Client(child.address) as client:
+            assert [len(process.shards) for process in client.balance_shards().processes] == [2, 2]
+
+
 def test_a_signal_stops_all_processes_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as child:
         pids = [process.pid for process in cluster(child).processes]
@@ -186,6 +198,24 @@ def test_what_SIGHUP_had_read_again_holds_for_a_process_that_is_replaced(tmp_pat
         (made,) = client.topics()
         assert made.config.partitions == 3
         assert child.log().count("was not taken") == 1
+
+
+def test_a_successor_that_cannot_start_does_not_end_the_server(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    cert, key = certificates.server, certificates.server_key
+    whole_key = key.read_bytes()
+    with (
+        serve(tmp_path / "data", "--tls-cert", str(cert), "--tls-key", str(key)) as child,
+        Client(child.address, ca=certificates.ca) as client,
+    ):
+        victim = client.cluster().processes[1]
+        key.write_text("half of a key")
+        os.kill(victim.pid, signal.SIGKILL)
+        until(lambda: "times in a minute" in child.log() or not child.is_running, "it cannot be replaced")
+        assert child.is_running
+        assert "process 1 cannot start" in child.log()
+        key.write_bytes(whole_key)
+        until(lambda: client.cluster().processes[1].state == "up", "it was replaced")
 
 
 @pytest.mark.parametrize(
