@@ -91,6 +91,14 @@ def test_commands_work_on_a_divided_directory(directory: Path) -> None:
     listed = CliRunner().invoke(app, ["topic", "list", "--dir", str(directory), "-o", "json"])
     assert listed.exit_code == 0, listed.output
     assert len(listed.stdout.strip().splitlines()) >= 1
+    make = ["topic", "create", "clicks", "--partitions", "6", "--spread", "3", "--dir", str(directory)]
+    assert CliRunner().invoke(app, make).exit_code == 0
+    shown = CliRunner().invoke(app, ["topic", "show", "clicks", "--dir", str(directory), "-o", "json"])
+    told = json.loads(shown.stdout)
+    assert [part["number"] for part in told["partitions"]] == list(range(6))
+    assert told["config"]["spread"] == 3
+    refused = CliRunner().invoke(app, ["topic", "create", "x", "-p", "9", "--spread", "4", "--dir", str(directory)])
+    assert (refused.exit_code, "there are 3 shards" in refused.output) == (2, True)
     read = CliRunner().invoke(app, ["dlq", "list", TOPICS[5], "--dir", str(directory), "-o", "json"])
     assert read.exit_code == 0, read.output
     assert TOPICS[5] in read.stdout

@@ -53,6 +53,10 @@ def create(
     order: Annotated[
         str | None, typer.Option(metavar="RULE", help="lane, or key: one message of a key at a time; stays so.")
     ] = None,
+    spread: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Over how many shards the partitions are dealt; stays so."),
+    ] = None,
     options: SetOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -63,6 +67,7 @@ def create(
     For example:
 
         penstock topic create orders --partitions 4 --retention 7d
+        penstock topic create clicks --partitions 8 --spread 4
         penstock topic create jobs --order key --max-deliveries 5
         penstock topic create mail --lanes weighted --set lane_weights=high=5,low=1 --set max_backlog=100000
     """
@@ -74,6 +79,7 @@ def create(
         "max_deliveries": max_deliveries,
         "lanes": lanes,
         "order": order,
+        "spread": spread,
     }
     given = [*(options or ()), *(f"{flag}={value}" for flag, value in flags.items() if value is not None)]
     parsed = parse_topic_options(given)
@@ -127,7 +133,7 @@ def set_options(
 ) -> None:
     """Change options of a topic; consumers follow at once.
 
-    `none` turns an option off. `partitions` and `order` stay as they are.
+    `none` turns an option off. `partitions`, `order` and `spread` stay as they are.
 
     For example:
 

@@ -10,6 +10,7 @@ import { may } from "../store.js";
 // Name, kind, what it means. Those of the kind "fixed" stay as they were made.
 const OPTIONS = [
   ["partitions", "fixed", "How many ordered logs the topic has"],
+  ["spread", "fixed", "Over how many shards its partitions are dealt"],
   ["order", "fixed", "lane: by lane and offset; key: also one message of a key at a time"],
   ["retention_age", "duration", "Settled messages older than this go; empty: never"],
   ["retention_bytes", "size", "When its segments take more than this, the oldest go; empty: no limit"],

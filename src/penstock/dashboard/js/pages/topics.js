@@ -60,19 +60,23 @@ export function Topics({ query }) {
 function NewTopic({ close }) {
   const [name, setName] = useState("");
   const [partitions, setPartitions] = useState("1");
+  const [spread, setSpread] = useState("1");
   const [retention, setRetention] = useState("7d");
   const [order, setOrder] = useState("lane");
   async function submit() {
     const age = parseDuration(retention);
-    await post("/v1/topics", { name, partitions: Number(partitions), retention_age: age, order });
+    await post("/v1/topics", { name, partitions: Number(partitions), spread: Number(spread), retention_age: age, order });
     go(["topics", name]);
   }
   return html`<${FormDialog} title="New topic" action="Make it" close=${close} submit=${submit} disabled=${Number.isNaN(parseDuration(retention))}>
     <${Field} label="Name" value=${name} change=${setName} required autofocus maxlength="200" pattern="[A-Za-z0-9._\\-]+" hint="Letters, digits, dots, dashes and underscores" />
     <div class="pair">
       <${Field} label="Partitions" type="number" min="1" max="65536" required value=${partitions} change=${setPartitions} hint="Stays as it is" />
-      <${DurationField} label="Retention" value=${retention} change=${setRetention} hint="Such as 7d; empty: for ever" />
+      <${Field} label="Spread" type="number" min="1" max="1024" required value=${spread} change=${setSpread} hint="Shards that share the partitions; stays as it is" />
     </div>
-    <${Choice} label="Order" value=${order} change=${setOrder} options=${[["lane", "by lane, then by offset"], ["key", "also one message of a key at a time"]]} hint="Stays as it is" />
+    <div class="pair">
+      <${DurationField} label="Retention" value=${retention} change=${setRetention} hint="Such as 7d; empty: for ever" />
+      <${Choice} label="Order" value=${order} change=${setOrder} options=${[["lane", "by lane, then by offset"], ["key", "also one message of a key at a time"]]} hint="Stays as it is" />
+    </div>
   <//>`;
 }

@@ -127,7 +127,7 @@ async def topic_details(caller: Caller, topic: Topic) -> TopicDetails:
     guards=permits("configure_topic"),
 )
 async def change_topic(caller: Caller, topic: Topic, data: JSONBody[TopicOptions]) -> TopicView:
-    """Change options of a topic; those that are left out stay. `partitions` and `order` cannot be changed."""
+    """Change options of a topic; those that are left out stay. `partitions`, `order` and `spread` stay."""
     await caller.services.call(caller.principal, "configure_topic", name=topic, **data.options())
     return TopicView(**topic_fields((await caller.ask_all(show_topic, topic)).topic))
 
