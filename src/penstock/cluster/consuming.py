@@ -65,6 +65,14 @@ def _names_of(topics: str | Sequence[str]) -> list[str]:
     return check_topic_names(topics)
 
 
+def _by_slice(
+    topic: str, parts: Mapping[Shard, Consuming[Message]], shards: Sequence[Shard]
+) -> tuple[int, dict[int, Consuming[Message]]]:
+    """How many slices a topic has, and the parts that have some of them."""
+    known = {shard: shard.topic(topic) for shard in shards}
+    return known[shards[0]].config.spread, {known[shard].slice: parts[shard] for shard in shards}
+
+
 def _new_name(shards: Shards, shard: Shard) -> str:
     """A name that no other consumer of the broker has: each shard counts for itself, so its number is in it."""
     number = next(number for number, held in shards.items() if held is shard)
@@ -75,10 +83,10 @@ class MergedConsuming(Generic[Message]):
     """As `Consuming`, for topics of several shards."""
 
     def __init__(self, parts: Mapping[Shard, Consuming[Message]], slices: Mapping[str, Sequence[Shard]]) -> None:
-        """`parts` by shard, and where the slices of each topic are: mostly one."""
+        """`parts` by shard, and where the slices of each topic are that it is about: mostly one."""
         self._parts = list(parts.values())
         self._shards = {part: shard for shard, part in parts.items()}
-        self._by_topic = {topic: [parts[shard] for shard in some] for topic, some in slices.items()}
+        self._by_topic = {topic: _by_slice(topic, parts, some) for topic, some in slices.items()}
         self._by_delivery = {delivery: part for part in self._parts for delivery, _ in part.members}
         self._fetching = threading.Lock()
         self._waiters: list[MergedWaiter[Message]] = []
@@ -275,8 +283,8 @@ class MergedConsuming(Generic[Message]):
 
     def _part_with(self, topic: str, partition: int) -> Consuming[Message] | None:
         """The part that has a partition: they are dealt to the slices of a topic in turn."""
-        slices = self._by_topic.get(topic)
-        return None if slices is None else slices[partition % len(slices)]
+        count, slices = self._by_topic.get(topic, (1, {}))
+        return slices.get(partition % count)
 
     def _made_room(self) -> None:
         """Something was finished: those who wait may find that the window has room again."""
