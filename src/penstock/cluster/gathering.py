@@ -42,7 +42,7 @@ def status(shards: Shards) -> BrokerStatus:
             names |= {name for name, topic in known.items() if is_shown(shards, shard, topic)}
             extra = SCHEDULES in known and not shards.is_home(shard, SCHEDULES)
         parts.append(dataclasses.replace(own, directory=shards.path, partitions=own.partitions - extra))
-    return dataclasses.replace(merge_statuses(parts), topics=len(names))
+    return dataclasses.replace(merge_statuses(parts), topics=sum(map(shards.counts, names)))
 
 
 def merge_statuses(parts: Sequence[BrokerStatus]) -> BrokerStatus:

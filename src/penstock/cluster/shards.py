@@ -107,6 +107,10 @@ class Shards:
         name, (first, *_) = self.slices(topic)
         return first.partition_count(name)
 
+    def counts(self, topic: str) -> bool:
+        """Whether the home of a topic is here: so it is counted once, in whichever processes it has slices."""
+        return self._only is not None or shard_of(topic, self.count) in self._held
+
     def shows(self, shard: Shard, topic: Topic) -> bool:
         """Whether what a shard has of a topic is part of what is told of it."""
         return is_shown(self, shard, topic)

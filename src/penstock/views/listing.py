@@ -89,7 +89,7 @@ def list_topics(
         first = sorted if end > len(names) // 4 else lambda found, key: heapq.nsmallest(end, found, key)
         sign = -1 if descending else 1
         page = first(names, key=lambda name: (sign * sizes[name], name))[skip:end]
-    return _topics_of(shards, page), len(names)
+    return _topics_of(shards, page), sum(map(shards.counts, names))
 
 
 def busiest_topics(shards: ShardSet, ranking: Ranking, sees: Sees, limit: int) -> list[tuple[ListedTopic, float]]:
@@ -122,7 +122,7 @@ def list_groups(
     chosen = _matching(search)
     pairs = [pair for pair in _group_names(shards, sees, topic) if chosen(pair[1])]
     pairs.sort()
-    return _groups_of(shards, pairs[skip : skip + limit]), len(pairs)
+    return _groups_of(shards, pairs[skip : skip + limit]), _count(shards, pairs)
 
 
 def show_everywhere(
@@ -132,7 +132,7 @@ def show_everywhere(
     pairs = sorted(pair for pair in _group_names(shards, sees, None) if pair[1] == group)
     if not pairs:
         raise GroupNotFound(f"no topic has a group {shown(group)}")
-    return _groups_of(shards, pairs[skip : None if limit is None else skip + limit]), len(pairs)
+    return _groups_of(shards, pairs[skip : None if limit is None else skip + limit]), _count(shards, pairs)
 
 
 def show_listed(shards: ShardSet, topic: str, group: str) -> ListedGroup:
@@ -241,6 +241,10 @@ def _group_names(shards: ShardSet, sees: Sees, topic: str | None) -> list[tuple[
                     if known is not None:
                         found.update((name, group) for group in _groups_in(known))
     return list(found)
+
+
+def _count(shards: ShardSet, pairs: Sequence[tuple[str, str]]) -> int:
+    return sum(shards.counts(topic) for topic, _ in pairs)
 
 
 def _groups_of(shards: ShardSet, pairs: Sequence[tuple[str, str]]) -> list[ListedGroup]:

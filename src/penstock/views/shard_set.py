@@ -29,5 +29,8 @@ class ShardSet(Protocol):
     def of_message(self, identity: MessageId) -> Shard:
         """The shard that a message is in."""
 
+    def counts(self, topic: str) -> bool:
+        """Whether a topic is counted among these: of the shards of several processes, where its home is."""
+
     def shows(self, shard: Shard, topic: Topic) -> bool:
         """Whether what a shard has of a topic is part of what is told of it."""

@@ -58,13 +58,13 @@ class Gatherer:
         self._membership = membership
         self._workers = workers
 
-    async def answer(self, gathered: Gathered, scope: Scope) -> Reply:
+    async def answer(self, gathered: Gathered, scope: Scope, body: bytes = b"") -> Reply:
         """What all processes together reply."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _AGAIN_FOR_S
         while True:
             try:
-                return await self._answer(gathered, scope)
+                return await self._answer(gathered, scope, body)
             except _Refused as refused:
                 return refused.reply
             except BrokerClosed:  # all of these can be done twice
@@ -72,11 +72,11 @@ class Gatherer:
                     raise
             await asyncio.sleep(_AGAIN_S)
 
-    async def _answer(self, gathered: Gathered, scope: Scope) -> Reply:
+    async def _answer(self, gathered: Gathered, scope: Scope, body: bytes) -> Reply:
         query = parameters(scope)
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_FOR_PARTS]
         asked: Scope = {**scope, "headers": headers}
-        ask = partial(self._ask_pages, gathered.page) if gathered.page else self._ask
+        ask = partial(self._ask_pages, gathered.page) if gathered.page else partial(self._ask, body=body)
         parts = await asyncio.gather(
             *(ask(gathered, process, asked, {**query, **gathered.extra}) for process in self._processes(gathered))
         )
@@ -97,19 +97,19 @@ class Gatherer:
             raise BrokerClosed("a shard is in no process now: try again")
         return sorted(owners | set(self._membership.map.addresses)) if gathered.everybody else sorted(owners)
 
-    async def _ask(self, gathered: Gathered, process: int, scope: Scope, query: Query) -> Any:
+    async def _ask(self, gathered: Gathered, process: int, scope: Scope, query: Query, body: bytes = b"") -> Any:
         """What one replies."""
         asked = {**scope, "query_string": urlencode(query).encode()}
-        status, body = await self._forwarder.fetch(process, asked, b"")
+        status, reply = await self._forwarder.fetch(process, asked, body)
         if status == 503 and gathered.refusal != 503:
             raise BrokerClosed(f"process {process} is stopping or starting: try again")
         if status == 404 and gathered.found_anywhere:
-            return _Unknown(body)
+            return _Unknown(reply)
         if status >= 400 and status != gathered.refusal:
-            raise _Refused(status, body)
+            raise _Refused(status, reply)
         if status == 204:
             return ()
-        return body if scope["path"] == "/metrics" else msgspec.json.decode(body)
+        return reply if scope["path"] == "/metrics" else msgspec.json.decode(reply)
 
     async def _ask_pages(self, name: str, gathered: Gathered, process: int, scope: Scope, query: Query) -> Any:
         """All up to the end of the page, for who knows how many come before it elsewhere."""
@@ -119,14 +119,16 @@ class Gatherer:
         first = await self._ask(gathered, process, scope, {**query, "skip": "0"})
         if isinstance(first, _Unknown):
             return first
-        items, wanted = first[name], min(int(skip) + int(limit), first["total"])
-        while len(items) < wanted:
-            some = {**query, "skip": str(len(items)), "limit": str(min(LIMIT_MAX, wanted - len(items)))}
-            page = await self._ask(gathered, process, scope, some)
-            if isinstance(page, _Unknown) or not page[name]:
+        whole, items, wanted = first, list(first[name]), int(skip) + int(limit)
+        got, asked = len(items), int(limit)
+        while len(items) < wanted and got == asked:
+            asked = min(LIMIT_MAX, wanted - len(items))
+            page = await self._ask(gathered, process, scope, {**query, "skip": str(len(items)), "limit": str(asked)})
+            if isinstance(page, _Unknown):
                 break  # some are gone since
+            whole, got = page, len(page[name])
             items += page[name]
-        return first
+        return {**whole, name: items}
 
 
 def parameters(scope: Scope) -> dict[str, str]:

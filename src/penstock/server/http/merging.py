@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ import msgspec
 from penstock.cluster.gathering import merge_statuses
 from penstock.model.info import BrokerStatus
 from penstock.model.stats import DelayStats, PriorityStats, RebalanceStats, ReliabilityStats
+from penstock.server.http.merging_items import Item, by, merge_groups, merge_members, merge_offsets, merge_topics
 from penstock.server.metrics.live import LivePoint, merge_points
 from penstock.server.metrics.pages import merge_pages
 from penstock.views.stats import merge_delays, merge_priorities, merge_rebalances, merge_reliability
@@ -62,27 +64,42 @@ def gathered(method: str, path: str) -> Gathered | None:
 def _topics(parts: Parts, query: Query) -> dict[str, Any]:
     sort = query.get("sort", "name")
     descending = query["order"] == "desc" if "order" in query else sort != "name"
-    items = [item for part in parts for item in part["topics"]]
+    items = by((item for part in parts for item in part["topics"]), _name, merge_topics)
     items.sort(key=lambda item: item["name"], reverse=descending and sort == "name")
     if sort != "name":
         sign = -1 if descending else 1
         items.sort(key=lambda item: sign * item[sort])
-    return {"topics": _page(items, query), "total": _total(parts)}
+    return {"topics": _page(items, query), "total": _total(parts, items)}
 
 
 def _groups(parts: Parts, query: Query) -> dict[str, Any]:
-    items = sorted((item for part in parts for item in part["groups"]), key=_topic_and_group)
-    return {"groups": _page(items, query), "total": _total(parts)}
+    items = sorted(_groups_of(item for part in parts for item in part["groups"]), key=_topic_and_group)
+    return {"groups": _page(items, query), "total": _total(parts, items)}
 
 
 def _group_everywhere(parts: Parts, query: Query) -> dict[str, Any]:
-    items = sorted((item for part in parts for item in part["topics"]), key=_topic_and_group)
-    return {**parts[0], "topics": _page(items, query), "total": _total(parts)}
+    items = sorted(_groups_of(item for part in parts for item in part["topics"]), key=_topic_and_group)
+    return {**parts[0], "topics": _page(items, query), "total": _total(parts, items)}
 
 
-def _group_by_topic(parts: Parts, _: Query) -> dict[str, Any]:
-    """Something of a group in all of its topics: how far it is, or who consumes."""
-    return {**parts[0], "topics": sorted((item for part in parts for item in part["topics"]), key=_topic)}
+def _groups_of(items: Iterable[Item]) -> list[Item]:
+    return by(items, _topic_and_group, merge_groups)
+
+
+def merge_all_offsets(parts: Parts, _: Query) -> dict[str, Any]:
+    """How far a group is in all of its topics."""
+    topics = by((item for part in parts for item in part["topics"]), _topic, merge_offsets)
+    return {**parts[0], "topics": sorted(topics, key=_topic)}
+
+
+def _assignment(parts: Parts, _: Query) -> dict[str, Any]:
+    """Who consumes for a group, in all of its topics."""
+    topics = by((item for part in parts for item in part["topics"]), _topic, _merge_assignments)
+    return {**parts[0], "topics": sorted(topics, key=_topic)}
+
+
+def _merge_assignments(parts: Sequence[Item]) -> Item:
+    return {**parts[0], "members": merge_members(part["members"] for part in parts)}
 
 
 def _page(items: list[Any], query: Query) -> list[Any]:
@@ -90,8 +107,14 @@ def _page(items: list[Any], query: Query) -> list[Any]:
     return items[skip : skip + int(query.get("limit", _LIMIT))]
 
 
-def _total(parts: Parts) -> int:
-    return sum(part["total"] for part in parts)
+def _total(parts: Parts, items: list[Any]) -> int:
+    """Each process counts what has its home there; dead letters may be in some of the slices only, beside that one."""
+    counted: int = sum(part["total"] for part in parts)
+    return max(counted, len(items))
+
+
+def _name(item: Item) -> str:
+    return str(item["name"])
 
 
 def _topic(item: Mapping[str, Any]) -> str:
@@ -103,8 +126,8 @@ def _topic_and_group(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _overview(parts: Parts, _: Query) -> dict[str, Any]:
-    busiest = (topic for part in parts for topic in part["busiest"])
-    lagging = (group for part in parts for group in part["lagging"])
+    busiest = by((topic for part in parts for topic in part["busiest"]), _name, merge_topics)
+    lagging = _groups_of(group for part in parts for group in part["lagging"])
     points = [msgspec.convert(part["latest"], LivePoint) for part in parts]
     return {
         "broker": merge_statuses([msgspec.convert(part["broker"], BrokerStatus) for part in parts]),
@@ -119,7 +142,9 @@ def _quietness(topic: Mapping[str, Any]) -> tuple[float, int, str]:
 
 
 def _queues(parts: Parts, _: Query) -> dict[str, Any]:
-    queues = {name: length for part in parts for name, length in part["queues"].items()}
+    queues: Counter[str] = Counter()
+    for part in parts:
+        queues.update(part["queues"])
     connections = sum(part["active_connections"] for part in parts)
     return {**parts[0], "queues": queues, "active_connections": connections}
 
@@ -177,7 +202,8 @@ _GATHERED = (
     Gathered(_at("/v1/groups"), _groups, page="groups"),
     Gathered(_at("/v1/groups/[^/]+"), _group_everywhere, page="topics", found_anywhere=True),
     Gathered(_at("/v1/groups/[^/]+"), _nothing, found_anywhere=True, method="DELETE"),
-    Gathered(_at("/v1/groups/[^/]+/(?:offsets|assignment)"), _group_by_topic, found_anywhere=True),
+    Gathered(_at("/v1/groups/[^/]+/offsets"), merge_all_offsets, found_anywhere=True),
+    Gathered(_at("/v1/groups/[^/]+/assignment"), _assignment, found_anywhere=True),
     Gathered(_at("/v1/overview"), _overview),
     Gathered(_at("/v1/priority/stats"), _typed(PriorityStats, merge_priorities)),
     Gathered(_at("/v1/delay/stats"), _typed(DelayStats, merge_delays)),

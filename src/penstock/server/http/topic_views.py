@@ -79,11 +79,13 @@ def topic_fields(listed: ListedTopic) -> dict[str, Any]:
         segment_bytes += each.segment_bytes
         journal_bytes += each.journal_bytes
         segments += each.segments
-    firsts = [each.first_offset for each in partitions]
-    ends = [each.end_offset for each in partitions]
+    count = config.partitions if config.spread > 1 else len(partitions)  # others are elsewhere: 0 stands for them
+    firsts, ends = [0] * count, [0] * count
+    for each in partitions:
+        firsts[each.number], ends[each.number] = each.first_offset, each.end_offset
     return {
         "name": name,
-        "partitions": len(partitions),
+        "partitions": count,
         "messages": sum(ends) - sum(firsts),
         "first_offsets": firsts,
         "end_offsets": ends,
