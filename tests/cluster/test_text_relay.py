@@ -169,3 +169,33 @@ def test_long_lines_for_another_process_are_taken_no_quicker_than_it_takes_them(
             assert await talk(ports[0], said) == ["OK"] * 200
 
     run(work())
+
+
+def test_lines_about_a_topic_with_slices_in_several_processes_are_answered_by_any(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data", shards=4) as (servers, ports), AsyncClient(servers.address) as client:
+            await client.create_topic("orders", partitions=8, spread=4)
+            for turn, port in enumerate(ports):
+
+                def said(talk: Talk, turn: int = turn) -> list[str]:
+                    lines = [f"PRODUCE orders {n} m{n}" for n in range(8)]
+                    lines += [f"CONSUME orders {n}" for n in range(8)]
+                    lines += [f"ACK orders {n} {turn}" for n in range(8)]
+                    lines += ["ACK orders 3 7", "CONSUME orders 3", "CONSUME orders 8", "PRODUCE orders 8 x", "PING"]
+                    return [talk.say(line) for line in lines]
+
+                told = await talk(port, said)
+                assert told[:8] == ["OK"] * 8
+                assert [line.split()[-1] for line in told[8:16]] == [f"m{n}" for n in range(8)]
+                assert told[16:24] == ["ACK_OK"] * 8
+                assert [line.split()[0] for line in told[24:]] == ["ERROR:", "No", "ERROR:", "ERROR:", "PONG"]
+                assert "orders#" not in "".join(told)
+            group = await client.group("orders", "line")
+            assert (group.acked, group.lag) == (16, 0)
+            said_of_any = '{"track": "orders", "data": {"a": [1, "two"]}}'
+            assert await talk(ports[0], lambda talk: [talk.say(said_of_any) for _ in range(8)]) == ["OK"] * 8
+            assert (await client.group("orders", "line")).lag == 8
+            last = [message async for message in client.read("orders")][-1]
+            assert last.value == b'{"a": [1, "two"]}'
+
+    run(work())

@@ -19,7 +19,7 @@ from penstock.api.operations import OPERATIONS
 from penstock.cluster.shards import Shards
 from penstock.cluster.slices import spread_of
 from penstock.cluster.spreading import spread_of_new
-from penstock.model.errors import BrokerClosed, GroupNotFound, NotOwner, ScheduleNotFound, TopicNotFound
+from penstock.model.errors import BrokerClosed, GroupNotFound, NotOwner, ScheduleNotFound, TopicNotFound, TopicSpread
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.model.layout import TopicLayout
 from penstock.model.letters import DeadLetter, RedriveReport
@@ -138,13 +138,45 @@ class ScatteredTopics:
         if given is None or is_slice(given):
             return None
         topic = MessageId.parse(str(given)).topic if argument == "identity" else str(given)
+        if operation != "create_topic":
+            known = self.spread_of(topic)
+            return None if known is None else Scattered(topic, known, argument)
         if self._membership.is_elsewhere(topic):
             return None
-        is_new = operation == "create_topic"
-        spread = spread_of_new(self._shards, topic, arguments) if is_new else spread_of(self._shards, topic)
-        if spread is None or all(number in self._shards for number in self._numbers(topic, spread)):
+        spread = spread_of_new(self._shards, topic, arguments)
+        return None if spread is None or self._is_here(topic, spread) else Scattered(topic, spread, argument)
+
+    def spread_of(self, topic: str) -> Spread | None:
+        """How a topic is spread, if its home is here and other slices of it are elsewhere."""
+        if is_slice(topic) or self._membership.is_elsewhere(topic):
             return None
-        return Scattered(topic, spread, argument)
+        spread = spread_of(self._shards, topic)
+        return None if spread is None or self._is_here(topic, spread) else spread
+
+    def is_scattered(self, topic: str) -> bool:
+        """Whether the home of a topic is here, and other slices of it are elsewhere."""
+        return self.spread_of(topic) is not None
+
+    def check_in_one(self, topic: str) -> None:
+        """Raise TopicSpread where a member that is in one process cannot have all of a topic."""
+        if self.is_scattered(topic):
+            told = "a member by HTTP is in one: use receive, or a native client"
+            raise TopicSpread(f"{topic} has slices in several processes, and {told}", topic)
+
+    def owner_of(self, topic: str, spread: Spread, number: int) -> int:
+        """The process that has a slice; -1 while it is on its way."""
+        return self._membership.map.shards[self._numbers(topic, spread)[number]].process
+
+    def is_here(self, process: int) -> bool:
+        """Whether a process is this one."""
+        return process == self._membership.number
+
+    def processes(self, topic: str, spread: Spread) -> set[int]:
+        """The processes that have slices of a topic; raises BrokerClosed while one is on its way."""
+        found = {self.owner_of(topic, spread, number) for number in range(spread.slices)}
+        if -1 in found:
+            raise _on_its_way()
+        return found
 
     async def do(self, scattered: Scattered, operation: str, arguments: Arguments, here: Here) -> Any:
         """The answer of all processes that have something of a topic."""
@@ -161,7 +193,7 @@ class ScatteredTopics:
             spread = scattered.spread
             arguments = {**arguments, "spread": spread.slices, "partitions": spread.partitions}
         own, held = self._membership.number, self._peers.held()
-        places = {self._membership.map.shards[number].process for number in self._numbers(*scattered[:2])}
+        places = self.processes(scattered.topic, scattered.spread)
         asked = {**arguments, scattered.argument: part_name(scattered.topic)}
         asking = (
             self._peers.ask(process, operation, {**asked, SHARDS: held[process]}, result)
@@ -213,11 +245,17 @@ class ScatteredTopics:
         return spread.of_partition(partition) if isinstance(partition, int) else 0
 
     def _process_of(self, scattered: Scattered, number: int) -> int:
-        shard = self._numbers(scattered.topic, scattered.spread)[number]
-        process = self._membership.map.shards[shard].process
+        process = self.owner_of(scattered.topic, scattered.spread, number)
         if process < 0:
-            raise BrokerClosed("a shard is in no process now: try again")
+            raise _on_its_way()
         return process
+
+    def _is_here(self, topic: str, spread: Spread) -> bool:
+        return all(number in self._shards for number in self._numbers(topic, spread))
 
     def _numbers(self, topic: str, spread: Spread) -> Sequence[int]:
         return shards_of(topic, spread.slices, self._shards.count)
+
+
+def _on_its_way() -> BrokerClosed:
+    return BrokerClosed("a shard is in no process now: try again")

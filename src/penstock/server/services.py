@@ -11,6 +11,7 @@ from penstock.aio.broker import around
 from penstock.api.operation import About
 from penstock.api.operations import OPERATIONS
 from penstock.embedded.broker import Broker
+from penstock.model.placement import slice_name
 from penstock.server.access.access import Access
 from penstock.server.access.principal import ANYBODY, PEER, Principal, Scope
 from penstock.server.access.rates import RateLimits
@@ -75,6 +76,15 @@ class Services:
     def is_elsewhere(self, topic: str) -> bool:
         """Whether another process has a topic."""
         return self.membership is not None and self.membership.is_elsewhere(topic)
+
+    def slice_to_ask(self, topic: str, partition: int | None) -> str | None:
+        """The slice of a partition, or any, of a topic that other processes have slices of; None for all others."""
+        spread = None if self.scattered is None else self.scattered.spread_of(topic)
+        if spread is None:
+            return None
+        if partition is None:
+            return slice_name(topic, next(self.shards.turns) % spread.slices)
+        return slice_name(topic, spread.of_partition(partition))
 
     @property
     def is_full(self) -> bool:

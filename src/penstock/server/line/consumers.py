@@ -10,7 +10,7 @@ from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Offsets
 from penstock.journal import Commit
 from penstock.model.errors import LeaseLost, Overloaded, TopicNotFound
-from penstock.model.placement import check_partition
+from penstock.model.placement import check_partition, whole_name
 from penstock.server.services import Services
 from penstock.shard.operations.leased_messages import Leased, LeasedMessage
 
@@ -27,7 +27,7 @@ class _TopicConsumer:
 
     def __init__(self, services: Services, topic: str, partitions: int, consuming: AnyConsuming[LeasedMessage]) -> None:
         self._services = services
-        self._topic, self._partitions = topic, partitions
+        self._topic, self._partitions = whole_name(topic), partitions
         self._consuming = consuming
         self._held: dict[tuple[int, int], Lease] = {}  # by partition and offset; some of them may be over
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from penstock.server.membership import Membership
 
@@ -13,6 +16,17 @@ Take = Callable[[bytes | None], Awaitable[bool]]
 
 _REPLY_BYTES_MAX = 256 << 20  # a message of any port, with all that a line makes of it
 _BUFFERED_BYTES = 256 << 10  # of lines that a process has not taken
+
+
+_TOPIC = re.compile(rb"(\s*+\S++\s++)\S++")
+
+
+def renamed(line: bytes, topic: str) -> bytes:
+    """The same line, which was parsed, about a slice of its topic."""
+    if line.lstrip().startswith(b"{"):
+        said = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode({**said, "track": topic})
+    return _TOPIC.sub(rb"\g<1>" + topic.encode(), line, count=1)
 
 
 class Relay:

@@ -13,13 +13,14 @@ from penstock.cluster.publishing import publish
 from penstock.journal import Commit
 from penstock.model.errors import BrokerClosed, InvalidArgument, PenstockError, Unauthenticated
 from penstock.model.message import Message
+from penstock.model.placement import is_slice
 from penstock.model.units import format_size
 from penstock.server.access.principal import ANYBODY, Principal, Scope
 from penstock.server.access.rates import rate_key
 from penstock.server.line import replies
 from penstock.server.line.consumers import IN_FLIGHT_MAX, Consumers
 from penstock.server.line.lines import Ack, Auth, Command, Consume, Help, NotThisProtocol, Ping, Produce, Quit, parse
-from penstock.server.line.relaying import Relay
+from penstock.server.line.relaying import Relay, renamed
 from penstock.server.services import Services
 from penstock.shard.operations.leased_messages import LeasedMessage
 
@@ -58,8 +59,7 @@ class LineSession:
         with contextlib.suppress(Unauthenticated):
             self._principal = services.access.authenticate(None)
         self._rate_key = rate_key(ANYBODY, address)
-        membership = services.membership if address != PEER else None
-        self._relay = None if membership is None else Relay(membership)
+        self._relay = None if services.membership is None else Relay(services.membership)
 
     def begin(self, line: bytes | None, reply: Reply) -> Consume | None:
         """Do what a line asks for; if that must wait until earlier replies are known, give it back.
@@ -102,8 +102,9 @@ class LineSession:
         match command:
             case Produce():
                 self._permit(Scope.PUBLISH, command.topic)
-                if self._is_elsewhere(command.topic):
-                    self._pass_on(command.topic, line, reply)
+                elsewhere = self._elsewhere(command.topic, command.partition)
+                if elsewhere is not None:
+                    self._pass_on(elsewhere, renamed(line, elsewhere) if is_slice(elsewhere) else line, reply)
                     return
                 message = Message(command.value, priority=command.priority, partition=command.partition)
                 name = None if self._principal is None else self._principal.producer_name
@@ -111,8 +112,9 @@ class LineSession:
                 self._answer_after(commit, reply, replies.OK)
             case Ack():
                 self._permit(Scope.CONSUME, command.topic)
-                if self._is_elsewhere(command.topic):
-                    self._pass_on(command.topic, line, reply)
+                elsewhere = self._elsewhere(command.topic, command.partition)
+                if elsewhere is not None:
+                    self._pass_on(elsewhere, renamed(line, elsewhere) if is_slice(elsewhere) else line, reply)
                     return
                 commit = self._consumers.ack(command.topic, command.partition, command.offset)
                 self._answer_after(commit, reply, replies.ACK_OK)
@@ -133,8 +135,9 @@ class LineSession:
         """Reply with messages; what was asked for before is answered, so it is seen."""
         try:
             self._permit(Scope.CONSUME, command.topic)
-            if self._is_elsewhere(command.topic):
-                self._answer(reply, await self._consume_elsewhere(command))
+            elsewhere = self._elsewhere(command.topic, command.partition)
+            if elsewhere is not None:
+                self._answer(reply, await self._consume_elsewhere(elsewhere, command))
             elif command.all:
                 self._answer(reply, await self._consume_all(command))
             else:
@@ -146,8 +149,16 @@ class LineSession:
 
     # Topics of other processes.
 
-    def _is_elsewhere(self, topic: str) -> bool:
-        return self._relay is not None and self._services.is_elsewhere(topic)
+    def _elsewhere(self, topic: str, partition: int | None) -> str | None:
+        """The name by which another process is asked, which has a topic or a slice of it; None: it is asked here.
+
+        What another process says is for this one, which may have it do only what is for slices elsewhere.
+        """
+        if self._relay is None:
+            return None
+        if not self.is_peer and self._services.is_elsewhere(topic):
+            return topic
+        return self._services.slice_to_ask(topic, partition)
 
     def _pass_on(self, topic: str, line: bytes, reply: Reply) -> None:
         """Have another process do what a line asks for, and answer as it does."""
@@ -162,7 +173,7 @@ class LineSession:
         assert self._relay is not None
         self._relay.send(topic, line, take)
 
-    async def _consume_elsewhere(self, command: Consume) -> bytes:
+    async def _consume_elsewhere(self, topic: str, command: Consume) -> bytes:
         """Write what another process answers, as quickly as the client takes it; the last line."""
         last: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -175,8 +186,8 @@ class LineSession:
             return True
 
         assert self._relay is not None
-        line = f"CONSUME {command.topic} {command.partition}{' ALL' if command.all else ''}"
-        self._relay.send(command.topic, line.encode(), take)
+        line = f"CONSUME {topic} {command.partition}{' ALL' if command.all else ''}"
+        self._relay.send(topic, line.encode(), take)
         return await last
 
     async def drain(self) -> None:
