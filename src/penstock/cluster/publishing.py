@@ -69,7 +69,7 @@ def publish_intake(
     if spread is None:
         topic, shard = one_shard(shards, topic)
         return shard.publish_intake(topic, intake, now_us, name)
-    rows = _rows_of(topic, spread, intake, next(shards.turns))
+    rows = rows_of(topic, spread, intake, next(shards.turns))
     # All of them are looked up before anything is published.
     parts = [(of_slice(shards, topic, spread, number), places) for number, places in rows.items()]
     published = [shard.publish_intake(topic, part_of(intake, places), now_us, name) for shard, places in parts]
@@ -100,7 +100,7 @@ def stage_intake(
         return shard.stages.stage_intake(stage, topic, intake, now_us, writer, number, is_part=is_part)
     if intake.batch.producer is not None:
         raise InvalidArgument("what is staged gets its producer and sequence when it is published")
-    rows = _rows_of(topic, spread, intake, number if writer is not None else next(shards.turns))
+    rows = rows_of(topic, spread, intake, number if writer is not None else next(shards.turns))
     parts = [(of_slice(shards, topic, spread, slice_), places) for slice_, places in rows.items()]
     for shard, places in parts:
         part = part_of(intake, places)
@@ -124,7 +124,7 @@ def _shard_of(
     return topic, of_slice(shards, topic, spread, next(shards.turns) % spread.slices if number is None else number)
 
 
-def _rows_of(topic: str, spread: Spread, intake: Intake, turn: int) -> dict[int, Sequence[int]]:
+def rows_of(topic: str, spread: Spread, intake: Intake, turn: int) -> dict[int, Sequence[int]]:
     """The rows of a batch that go to each slice."""
     batch = intake.batch
     origin = None if batch.producer is None else f"{batch.producer}/{batch.sequence}"

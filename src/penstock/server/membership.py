@@ -9,6 +9,7 @@ from typing import Protocol
 from penstock.model.cluster_map import ClusterMap
 from penstock.model.errors import InvalidArgument, NotOwner
 from penstock.model.names import check_topic_name
+from penstock.model.placement import parse_slice
 from penstock.model.processes import ClusterInfo
 
 
@@ -36,8 +37,10 @@ class Membership:
         """Called when shards have moved, with the map as it is now."""
 
     def owner_of(self, topic: str) -> int:
-        """The number of the process that has a topic; -1 while its shard is on its way."""
-        shard = self.map.shard_of(check_topic_name(topic))
+        """The number of the process that has a topic, or a slice of it; -1 while its shard is on its way."""
+        name, number = parse_slice(topic)
+        check_topic_name(topic if number is None else name)
+        shard = self.map.shard_of(topic)
         process = self.map.shards[shard].process
         return process if process != self.number or self.holds(shard) else -1
 

@@ -45,19 +45,30 @@ _decode = msgspec.json.Decoder(_Named).decode
 
 def by_address(membership: Membership, path: str, query: bytes) -> int | None:
     """The process that a path and a query name; None if they name none."""
+    topic = topic_in_address(path, query)
+    if topic is not None:
+        return _owner(membership, topic)
+    given = _given(path, query)
+    return _of_member(given["member_id"][0]) if "member_id" in given else None
+
+
+def topic_in_address(path: str, query: bytes) -> str | None:
+    """The topic that a path and a query name, if they name no member."""
     found = _IN_PATH.fullmatch(path)
     if found is not None:
         topic = found["topic"] or found["queue"] or found["traced"]
         if topic is None and found["identity"] not in _NAMES_ONLY:
             topic = found["identity"].partition("/")[0]
         if topic is not None:
-            return _owner(membership, topic)
+            return topic
+    given = _given(path, query)
+    return given["topic"][0] if "topic" in given and "member_id" not in given else None
+
+
+def _given(path: str, query: bytes) -> dict[str, list[str]]:
     if not query or not path.startswith(("/v1/groups", "/v1/traces")):
-        return None
-    given = parse_qs(query.decode("latin-1"), max_num_fields=100)
-    if "member_id" in given:
-        return _of_member(given["member_id"][0])
-    return _owner(membership, given["topic"][0]) if "topic" in given else None
+        return {}
+    return parse_qs(query.decode("latin-1"), max_num_fields=100)
 
 
 def may_be_told_by_body(method: str, path: str) -> bool:
@@ -86,6 +97,15 @@ def by_body(membership: Membership, path: str, body: bytes) -> int | None:
         return _one(_owner(membership, topic) for topic in named.topics)
     topic = named.name if path == "/v1/topics" else named.topic
     return None if topic is None else _owner(membership, topic)
+
+
+def topic_in_body(path: str, body: bytes) -> str | None:
+    """The topic that the body of a request about a group of it names."""
+    try:
+        named = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return named.topic if _WITH_TOPIC.fullmatch(path) else None
 
 
 def split_by_process(handles: Iterable[str]) -> dict[int | None, list[str]]:

@@ -13,10 +13,11 @@ from penstock.server.http.browsers import Headers
 from penstock.server.http.destinations import by_address, by_body, has_receipts, may_be_told_by_body
 from penstock.server.http.events import EVENTS, UNBUFFERED
 from penstock.server.http.forwarding import Forwarder, Scope, Send, disconnected, is_small
-from penstock.server.http.gathering import Gatherer
+from penstock.server.http.gathering import Gatherer, Reply
 from penstock.server.http.intake import Incoming, Receive
 from penstock.server.http.live import points_of_all
 from penstock.server.http.merging import gathered
+from penstock.server.http.scattering import Scattering
 from penstock.server.http.splitting import finish_parts, parts_of
 from penstock.server.http.websocket_relay import relay_websocket
 from penstock.server.membership import Membership
@@ -38,6 +39,8 @@ class Elsewhere:
         self._services, self._membership, self._members = services, membership, members
         self._forwarder = Forwarder(membership)
         self._gatherer = Gatherer(self._forwarder, membership, services.workers)
+        assert services.scattered is not None  # there are other processes
+        self._scattering = Scattering(services, services.scattered, self._forwarder, self._gatherer)
 
     def close(self) -> None:
         """Close the connections to other processes."""
@@ -63,10 +66,18 @@ class Elsewhere:
         if target is None:
             return await self._gather(scope, incoming, principal, send, answer)
         if target == self._membership.number:
-            return None
+            return await self.answer_at_home(scope, incoming, send, answer)
         if body is None and method in ("POST", "PUT", "PATCH") and is_small(headers):
             body = await incoming.read()  # so that it can be sent again
         return await self._forwarder.forward(find, scope, incoming.receive, send, body)
+
+    async def answer_at_home(self, scope: Scope, incoming: Incoming, send: Send, answer: Answer) -> int | None:
+        """Have a request answered that is for this process, but about a topic of which others have slices too."""
+        found = await self._scattering.answer(scope, incoming, send)
+        if isinstance(found, Reply):
+            await answer(found.status, [(b"content-type", found.media_type)], found.body)
+            return found.status
+        return found
 
     async def relay(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Talk for the client of a WebSocket to the process that it is for; whether it is not for this one."""

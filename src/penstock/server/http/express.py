@@ -86,7 +86,7 @@ class ExpressLane:
         raw_path, _, query = connection.url.partition(b"?")
         path = raw_path.decode("latin-1")
         operation, topic = publish_of(path) or (None, "")
-        if operation != "publish" or "%" in path or (self._relay is not None and not TOPIC_NAME.fullmatch(topic)):
+        if operation != "publish" or "%" in path or not self._takes(topic):
             return None
         headers = dict(connection.headers)
         length = parse_digits(headers.get(b"content-length", b"").decode("latin-1"))
@@ -96,6 +96,11 @@ class ExpressLane:
         request = PlainPublish(connection, headers, topic, path, query)
         request.keep_alive = version != "1.0" and connection.parser.should_keep_alive()
         return request
+
+    def _takes(self, topic: str) -> bool:
+        """Whether messages of a topic can take the lane: not where they may go to slices in several processes."""
+        scattered = self._services.scattered
+        return scattered is None or (TOPIC_NAME.fullmatch(topic) is not None and not scattered.is_scattered(topic))
 
     def publish(self, request: PlainPublish) -> None:
         """Its body is there: publish it, and reply when it is durable."""

@@ -34,6 +34,7 @@ _KINDS: list[tuple[type[BaseException], int, str]] = [
     (errors.ScheduleNotFound, 404, "GET /v1/schedules lists the schedules"),
     (errors.StageNotFound, 404, "stage it again, under another name"),
     (errors.TopicExists, 409, "use it as it is, or PATCH /v1/topics/{topic} to change its options"),
+    (errors.TopicSpread, 409, "use a native client, which asks each slice; see how to run several processes"),
     (errors.GroupInUse, 409, "wait until its consumers have left, or use another group"),
     (errors.StaleSequence, 409, "begin with another producer id"),
     (errors.LeaseLost, 410, "receive again what is still to be done"),

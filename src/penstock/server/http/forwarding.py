@@ -120,12 +120,12 @@ class Forwarder:
         async def send(event: Event) -> None:
             received.append(event.get("body", b""))
 
-        status = await self.forward(lambda: process, dict(scope), _nothing_more, send, body)
+        status = await self.forward(lambda: process, dict(scope), hand_over_nothing, send, body)
         return status, b"".join(received)
 
     async def listen(self, process: int, scope: Scope, take: Send) -> None:
         """Have somebody take what a process replies as it comes, until it ends."""
-        await self.forward(lambda: process, dict(scope), _nothing_more, take, b"")
+        await self.forward(lambda: process, dict(scope), hand_over_nothing, take, b"")
 
     async def _ask(self, process: int, scope: Scope, receive: Receive, send: Send, body: bytes | None) -> int:
         channel = await self._channel(process)
@@ -248,7 +248,8 @@ async def _send_body(writer: asyncio.StreamWriter, receive: Receive, *, chunked:
         writer.write(b"0\r\n\r\n")
 
 
-async def _nothing_more() -> Event:
+async def hand_over_nothing() -> Event:
+    """For a request whose body is given, by somebody who does not go away."""
     return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 

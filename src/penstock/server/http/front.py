@@ -100,9 +100,12 @@ class Front:
                 limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else body_limit(path)
                 incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
                 receive = incoming.receive
-                if self._elsewhere is not None and client is not None:
+                if self._elsewhere is not None:
                     sending, answer = self._counted(scope, headers, send), partial(self._answer, send, headers)
-                    status = await self._elsewhere.answer(scope, incoming, headers, principal, sending, answer)
+                    if client is None:
+                        status = await self._elsewhere.answer_at_home(scope, incoming, sending, answer)
+                    else:
+                        status = await self._elsewhere.answer(scope, incoming, headers, principal, sending, answer)
                     if status is not None:
                         operation, failed = "forwarded", status >= 400
                         return

@@ -22,6 +22,7 @@ from penstock.model.units import Duration
 if TYPE_CHECKING:
     from penstock.server.services import Services
     from penstock.shard.operations.leased_messages import Leased
+    from penstock.shard.shard import Shard
 
 _MEMBERS_MAX = 100_000
 _SWEEP_S = 1.0
@@ -38,7 +39,7 @@ Receipt = tuple[str, MessageId, int]
 class Member:
     """A consumer that requests name by its id."""
 
-    __slots__ = ("consumer", "consuming", "heard_s", "id", "session_s", "shared", "topics", "waiting")
+    __slots__ = ("consumer", "consuming", "heard_s", "id", "session_s", "shared", "slices", "topics", "waiting")
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class Member:
         self.topics = topics
         self.session_s = session_s
         self.shared = shared
+        self.slices: tuple[Shard, ...] = ()
+        """Of a shared one, the shards that its topic was in."""
         self.heard_s = now_s
         self.waiting = 0  # requests that are under way
 
@@ -113,6 +116,9 @@ class Members:
         """A new member of a group, with options of its consumer."""
         if len(self._by_id) >= _MEMBERS_MAX:
             raise Overloaded(f"there are {_MEMBERS_MAX:,} members already: try later")
+        if self._services.scattered is not None:
+            for topic in topics:
+                self._services.scattered.check_in_one(topic)
         session_s = duration(1.0)(session_timeout)
         consumer = await self._services.awaited.consumer(list(topics), group, session_timeout=session_s, **options)
         membership = self._services.membership
@@ -123,24 +129,32 @@ class Members:
 
     async def of_group(self, topic: str, group: str) -> Member:
         """The member shared by all requests that receive for a group without joining it; the topic must exist."""
+        name, slices = self._services.shards.slices(topic)
         making = self._shared.get((topic, group))
         if making is not None and making.done():
             member = None if making.exception() else making.result()
-            if member is not None and member.consuming.is_void:
+            if member is not None and member.slices != tuple(slices) and not set(slices).isdisjoint(member.slices):
+                member = None  # some have moved; what it holds of others is finished all the same, and then it is idle
+            elif member is not None and member.consuming.is_void:
                 self._forget(member)
             if member is None or member.id not in self._by_id:
                 making = None
         if making is None:
-            self._services.shards.partition_count(topic)  # which must be there
-            making = self._shared[topic, group] = self._loop.create_task(
-                self.join([topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True)
-            )
+            slices[0].partition_count(name)  # which must be there
+            making = self._shared[topic, group] = self._loop.create_task(self._join_shared(topic, group, tuple(slices)))
         try:
             return await asyncio.shield(making)
         except BaseException:
             if making.done() and self._shared.get((topic, group)) is making:
                 del self._shared[topic, group]
             raise
+
+    async def _join_shared(self, topic: str, group: str, slices: tuple[Shard, ...]) -> Member:
+        member = await self.join(
+            [topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True
+        )
+        member.slices = slices
+        return member
 
     def find(self, group: str, member_id: str, sees: Callable[[str], bool]) -> Member:
         """A member that joined, for somebody who sees all of its topics."""
