@@ -77,9 +77,14 @@ class Gatherer:
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_FOR_PARTS]
         asked: Scope = {**scope, "headers": headers}
         ask = partial(self._ask_pages, gathered.page) if gathered.page else partial(self._ask, body=body)
-        parts = await asyncio.gather(
-            *(ask(gathered, process, asked, {**query, **gathered.extra}) for process in self._processes(gathered))
+        replies = await asyncio.gather(
+            *(ask(gathered, process, asked, {**query, **gathered.extra}) for process in self._processes(gathered)),
+            return_exceptions=True,  # so that nobody is asked any more when this is over
         )
+        failed = [reply for reply in replies if isinstance(reply, BaseException)]
+        if failed:
+            raise failed[0]
+        parts: list[Any] = replies
         found = [part for part in parts if not isinstance(part, _Unknown)]
         if not found:
             raise _Refused(404, parts[0].body)
