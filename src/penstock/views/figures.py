@@ -139,6 +139,7 @@ def take_figures(shards: ShardSet) -> Figures:
     whole = Figures()
     for shard in shards:
         whole.add(_figures_of(shard))
+    whole.spread = {name: groups for name, groups in whole.spread.items() if shards.counts(name)}
     return whole
 
 

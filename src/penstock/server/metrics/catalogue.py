@@ -88,7 +88,7 @@ _METRICS = (
         _GROUP,
         together="max",
     ),
-    _gauge("penstock_group_members", "Consumers of the group.", _GROUP),
+    _gauge("penstock_group_members", "Consumers of the group.", _GROUP, together="max"),
     _gauge(
         "penstock_group_lost",
         "Messages that retention removed before the group was done with them, since it began; they are in no lag.",
