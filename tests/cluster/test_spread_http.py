@@ -261,6 +261,10 @@ def test_lists_of_all_topics_have_one_item_for_each_and_count_it_once(tmp_path: 
                 page = (await door.ask("GET", "/metrics"))[1].decode()
                 series = [line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")]
                 assert len(series) == len(set(series))
+                figures = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+                assert [float(figures[f"penstock_{what}"]) for what in ("topics", "partitions", "groups")] == [2, 9, 1]
+                lags = [float(value) for name, value in figures.items() if name.startswith("penstock_group_lag")]
+                assert lags == [38]
                 ready = "/v1/priority/stats"
                 topics = (await door.ask("GET", ready))[1]["topics"]
                 assert [topic["topic"] for topic in topics].count("orders") == 1, topics
@@ -320,5 +324,45 @@ def test_what_one_process_cannot_do_is_refused_with_what_to_use_instead(tmp_path
                     with pytest.raises(ConnectionClosed):
                         await socket.recv()
                     assert (socket.close_code, "receive" in (socket.close_reason or "")) == (1008, True)
+
+    run(work())
+
+
+def test_C11_publishing_and_receiving_by_http_go_on_while_slices_move(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with spread_topic(tmp_path) as (servers, doors, client):
+            await client.create_group("orders", "g")
+            published: dict[str, str] = {}
+            acked: dict[str, int] = {}
+            stopping = asyncio.Event()
+
+            async def publish(door: Door, name: str) -> None:
+                while not stopping.is_set():
+                    value = f"{name} {len(published)}"
+                    body = {"value": value, "key": value}
+                    status, told = await door.ask("POST", "/v1/topics/orders/publish", body)
+                    assert status == 200, told
+                    published[told["id"]] = value
+
+            async def receive(door: Door) -> None:
+                while not (stopping.is_set() and set(acked) >= set(published)):
+                    path = "/v1/topics/orders/receive?group=g&limit=20&wait=0.2&visibility_timeout=2"
+                    status, told = await door.ask("GET", path)
+                    assert status in (200, 503), told
+                    for message in told.get("messages", ()):
+                        handle = {"receipt_handle": message["receipt_handle"]}
+                        if (await door.ask("POST", "/v1/messages/ack", handle))[0] == 200:
+                            acked[message["id"]] = acked.get(message["id"], 0) + 1
+
+            tasks = [asyncio.create_task(publish(door, f"{n}")) for n, door in enumerate(doors)]
+            tasks.append(asyncio.create_task(receive(doors[1])))
+            for shard in shards_of("orders", SHARDS, SHARDS):
+                await servers.move(shard, 1 - servers.map.shards[shard].process)
+                await asyncio.sleep(0.1)
+            stopping.set()
+            await asyncio.wait_for(asyncio.gather(*tasks), 40)
+            read = {str(message.id): message.value.decode() async for message in client.read("orders")}
+            assert read == published
+            assert set(acked) == set(published)
 
     run(work())
