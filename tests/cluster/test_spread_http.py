@@ -224,6 +224,9 @@ def test_a_group_is_moved_in_all_slices_and_told_of_as_one(tmp_path: Path) -> No
             await doors[1].ask("POST", "/v1/messages/ack", {"receipt_handles": receipts})
             assert (await doors[0].ask("DELETE", f"/v1/groups/g{of_topic}"))[0] == 204
             assert (await doors[1].ask("GET", f"/v1/groups/g{of_topic}"))[0] == 404
+            assert (await doors[0].ask("GET", "/v1/topics/orders/next?group=h&autoack=yes"))[0] == 200
+            assert (await doors[1].ask("DELETE", "/v1/groups/h"))[0] == 204
+            assert (await doors[0].ask("GET", "/v1/groups/h"))[0] == 404
 
     run(work())
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from penstock.api.operations import OPERATIONS
 from penstock.cluster.shards import Shards
-from penstock.cluster.slices import spread_of
+from penstock.cluster.slices import held_slices, spread_of
 from penstock.cluster.spreading import spread_of_new
 from penstock.model.errors import BrokerClosed, GroupNotFound, NotOwner, ScheduleNotFound, TopicNotFound, TopicSpread
 from penstock.model.info import GroupInfo, TopicInfo
@@ -156,6 +156,14 @@ class ScatteredTopics:
     def is_scattered(self, topic: str) -> bool:
         """Whether the home of a topic is here, and other slices of it are elsewhere."""
         return self.spread_of(topic) is not None
+
+    def name_here(self, topic: str) -> str:
+        """The name by which a topic is asked for in this process alone: `orders#` where others have slices of it."""
+        try:
+            held = held_slices(self._shards, topic)
+        except TopicNotFound:  # it is not spread
+            return topic
+        return topic if len(held) == held[0].topic(topic).config.spread else part_name(topic)
 
     def check_in_one(self, topic: str) -> None:
         """Raise TopicSpread where a member that is in one process cannot have all of a topic."""

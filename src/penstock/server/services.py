@@ -77,6 +77,10 @@ class Services:
         """Whether another process has a topic."""
         return self.membership is not None and self.membership.is_elsewhere(topic)
 
+    def name_here(self, topic: str) -> str:
+        """The name by which a topic is asked for in this process alone: `orders#` where others have slices of it."""
+        return topic if self.scattered is None else self.scattered.name_here(topic)
+
     def slice_to_ask(self, topic: str, partition: int | None) -> str | None:
         """The slice of a partition, or any, of a topic that other processes have slices of; None for all others."""
         spread = None if self.scattered is None else self.scattered.spread_of(topic)

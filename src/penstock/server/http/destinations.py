@@ -77,6 +77,11 @@ def may_be_told_by_body(method: str, path: str) -> bool:
     return method in _WITH_BODY and any(pattern.fullmatch(path) for pattern in patterns)
 
 
+def names_topic_in_body(method: str, path: str) -> bool:
+    """Whether the body of a request may name the topic that it is about."""
+    return method in _WITH_BODY and _WITH_TOPIC.fullmatch(path) is not None
+
+
 def has_receipts(path: str) -> bool:
     """Whether the body of a request names receipts."""
     return _WITH_RECEIPTS.fullmatch(path) is not None
@@ -99,13 +104,12 @@ def by_body(membership: Membership, path: str, body: bytes) -> int | None:
     return None if topic is None else _owner(membership, topic)
 
 
-def topic_in_body(path: str, body: bytes) -> str | None:
-    """The topic that the body of a request about a group of it names."""
+def topic_in_body(body: bytes) -> str | None:
+    """The topic that the body of such a request names."""
     try:
-        named = _decode(body)
+        return _decode(body).topic
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return named.topic if _WITH_TOPIC.fullmatch(path) else None
 
 
 def split_by_process(handles: Iterable[str]) -> dict[int | None, list[str]]:

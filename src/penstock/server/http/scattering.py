@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import msgspec
 
 from penstock.model.placement import Spread, part_name
-from penstock.server.http.destinations import may_be_told_by_body, topic_in_address, topic_in_body
+from penstock.server.http.destinations import names_topic_in_body, topic_in_address, topic_in_body
 from penstock.server.http.forwarding import Forwarder, Scope, Send
 from penstock.server.http.gathering import Gatherer, Reply
 from penstock.server.http.intake import Incoming
@@ -44,10 +44,10 @@ class Scattering:
         """The status of what was answered, or a reply to be sent; None if the request is for the route here."""
         method, path = scope["method"], scope["path"]
         topic, body = topic_in_address(path, scope["query_string"]), b""
-        if topic is None and may_be_told_by_body(method, path):
+        if topic is None and names_topic_in_body(method, path):
             body = await incoming.read()
             incoming.put_back(body)
-            topic = topic_in_body(path, body)
+            topic = topic_in_body(body)
         spread = None if topic is None else self._spread_of(topic)
         if topic is None or spread is None:
             return None

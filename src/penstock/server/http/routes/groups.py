@@ -173,14 +173,14 @@ async def delete_group(caller: Caller, group: Group, topic: OneTopic = None) -> 
         await caller.call("delete_group", topic=topic, group=group)
         return
     for info, _ in await _listed(caller, Scope.CONSUME, group, None):
-        await caller.members.leave_idle(info.topic, group)
+        await caller.members.leave_idle(caller.services.name_here(info.topic), group)
     found = await _listed(caller, Scope.CONSUME, group, None)
     for info, _ in found:
         if info.members:
             names = ", ".join(sorted(member.name for member in info.members))
             raise GroupInUse(f"the group {shown(group)} of {info.topic} has consumers: {names}")
     for info, _ in found:
-        await caller.call("delete_group", topic=info.topic, group=group)
+        await caller.call("delete_group", topic=caller.services.name_here(info.topic), group=group)
 
 
 @post(
