@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 import penstock.aio
 from penstock.client.client import AsyncClient
 from penstock.model.placement import shards_of
+from penstock.server.access.tokens import TokenFile
 from tests.cluster.doors import Door, opened
 from tests.cluster.several import Several
 
@@ -367,5 +368,37 @@ def test_C11_publishing_and_receiving_by_http_go_on_while_slices_move(tmp_path: 
             read = {str(message.id): message.value.decode() async for message in client.read("orders")}
             assert read == published
             assert set(acked) == set(published)
+
+    run(work())
+
+
+def test_tokens_count_in_every_process_that_has_slices(tmp_path: Path) -> None:
+    async def work() -> None:
+        data = tmp_path / "data"
+        async with opened(data, auth="tokens", processes=3) as (_, doors):
+            tokens = TokenFile(str(data))
+            admin = tokens.create("admin", ["admin"]).secret
+            one = tokens.create("one", ["publish", "consume", "read"], topics=["orders"]).secret
+            other = tokens.create("other", ["publish", "consume", "read"], topics=["cakes"]).secret
+
+            async def ask(door: Door, secret: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+                return await door.ask(method, path, body, authorization=f"Bearer {secret}")
+
+            made = {"name": "orders", "partitions": 8, "spread": SHARDS}
+            assert (await ask(doors[0], admin, "POST", "/v1/topics", made))[0] == 201
+            messages = {"messages": [{"value": f"{n}", "key": f"key {n}"} for n in range(20)]}
+            paths = (
+                ("POST", "/v1/topics/orders/messages", messages),
+                ("POST", "/v1/topics/orders/publish", {"value": "x"}),
+                ("GET", "/v1/topics/orders", None),
+                ("GET", "/v1/topics/orders/messages", None),
+                ("GET", "/v1/topics/orders/receive?group=g&limit=100", None),
+                ("GET", "/v1/groups?topic=orders", None),
+            )
+            for door in doors:
+                for method, path, body in paths:
+                    assert (await ask(door, one, method, path, body))[0] == 200, path
+                    assert (await ask(door, other, method, path, body))[0] == 403, path
+                    assert (await door.ask(method, path, body))[0] == 401, path
 
     run(work())
