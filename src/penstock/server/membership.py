@@ -63,7 +63,12 @@ class Membership:
         if place.process == self.number:  # it was, and is on its way; who has it next is not known yet
             return NotOwner(f"shard {shard} is on its way to another process: nothing was done", shard, place.epoch)
         address = self.map.address_of(shard) or ""
-        told = f"shard {shard} is at {address or 'no process now'}: nothing was done"
+        if not address:
+            return NotOwner(f"shard {shard} is in no process now: nothing was done, try again", shard, place.epoch)
+        told = (
+            f"the topic is in shard {shard}, which another process of this server has, at {address}: nothing was done; "
+            "clients that follow shards go there by themselves, older ones connect to that address"
+        )
         return NotOwner(told, shard, place.epoch, address)
 
     def update(self, cluster_map: ClusterMap) -> None:
