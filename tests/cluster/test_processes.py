@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Client
-from penstock.model.errors import ConnectionLost, InvalidArgument
+from penstock.model.errors import BrokerClosed, ConnectionLost, InvalidArgument
 from penstock.model.letters import RedriveReport
 from penstock.model.placement import shard_of
 from penstock.model.processes import ClusterInfo
@@ -178,6 +178,38 @@ def test_what_is_under_way_at_a_signal_is_answered_however_long_a_process_may_be
         assert redriving.result(60).redriven == 3
         assert child.wait() == 0
         assert "said nothing" not in child.log()
+
+
+def test_what_concerns_all_is_asked_again_when_a_process_is_killed_in_the_middle(tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as child, concurrent.futures.ThreadPoolExecutor(8) as threads:
+        asked, victim = cluster(child).processes
+        own = [next(f"t-{n}" for n in range(1000) if shard_of(f"t-{n}", SHARDS) == shard) for shard in range(SHARDS)]
+        theirs = own[victim.shards[0]]
+        with Client(f"127.0.0.1{asked.address}") as client:
+            for topic in own:
+                client.publish(topic, "x")
+                client.stage_many("s", topic, ["a", "b"])
+            assert client.seal_stage("s") == 2 * SHARDS
+            for name in ("paused", "removed"):
+                client.schedule(name, "0 0 1 1 *", theirs, "x")
+            os.kill(victim.pid, signal.SIGSTOP)  # whatever it is asked is under way when it is killed
+            topics = threads.submit(client.topics)
+            status = threads.submit(client.status)
+            published = threads.submit(client.publish_staged, ["s"], producer="query", sequence=1)
+            paused = threads.submit(client.pause_schedule, "paused")
+            settled = threads.submit(client.settle)
+            removed = threads.submit(client.remove_schedule, "removed")
+            retained = threads.submit(client.retain)
+            assert [topic.name for topic in topics.result(60)] == sorted(own)
+            assert status.result(60).topics == SHARDS
+            assert published.result(60) == 2 * SHARDS
+            assert paused.result(60).paused
+            assert settled.result(60) is None
+            for unknown in (removed, retained):  # a second time they would be something else
+                with pytest.raises(BrokerClosed, match="not known"):
+                    unknown.result(60)
+            for topic in own:
+                assert [message.value for message in client.read(topic, 0)] == [b"x", b"a", b"b"]
 
 
 def test_what_SIGHUP_had_read_again_holds_for_a_process_that_is_replaced(tmp_path: Path) -> None:

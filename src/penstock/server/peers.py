@@ -3,7 +3,8 @@
 An answer is put together in one place for each operation. Every process is asked for just the shards that the map says
 it has, and refuses if it has others: a shard that is on its way would be left out by both, and nobody would notice that
 a part of a list is missing, or that a part of a write was not done. Where a process refuses, or does not answer, for it
-is being replaced, all are asked again for a moment; then the whole fails.
+is being replaced, all are asked again for a moment; then the whole fails. Where one ended in the middle, nobody knows
+whether it did its part: all are asked again only if that may be done twice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -31,7 +33,7 @@ from penstock.protocol.session import Call, encode
 from penstock.server.membership import Membership
 
 _PATIENCE_S = 3600.0
-_AGAIN_S, _AGAIN_FOR_S = 0.05, 3.0  # while a process is replaced, or its shards are on their way
+_AGAIN_S, _AGAIN_FOR_S = 0.05, 6.0  # while a process is replaced, or its shards are on their way
 
 Answers = Sequence[Any]
 Here = Callable[[Sequence[int]], Awaitable[Any]]
@@ -93,6 +95,19 @@ _TOGETHER: dict[str, tuple[Any, Callable[[Answers], Any]]] = {
 """The result of each operation on all topics, and how several become one."""
 _ON_ONE = frozenset({"pause_schedule", "resume_schedule", "remove_schedule"})
 """Operations that one process can do, and others have nothing for."""
+_SAFE_TWICE = {name for name in _TOGETHER if OPERATIONS[name].repeatable} | {
+    "pause_schedule",
+    "resume_schedule",
+    "settle",
+}
+"""Operations that are done again if it is not known whether all have done their part.
+
+Two are not: a schedule that was removed would be unknown the second time, and `retain` would count only the rest.
+"""
+
+
+class Interrupted(BrokerClosed):
+    """A process ended in the middle: it is not known what was done."""
 
 
 def do_with(shards: Shards, numbers: Sequence[int], work: Callable[[], Any]) -> Any:
@@ -128,15 +143,8 @@ class Peers:
 
     async def gather(self, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
         """The answer of all processes; `here` is how this one answers."""
-        loop, until_s = asyncio.get_running_loop(), None
-        while True:
-            try:
-                return await self._gather(operation, arguments, here)
-            except BrokerClosed:  # all of these can be done twice
-                until_s = until_s or loop.time() + _AGAIN_FOR_S  # it may have taken long to find out
-                if loop.time() > until_s:
-                    raise
-            await asyncio.sleep(_AGAIN_S)
+        attempt = partial(self._gather, operation, arguments, here)
+        return await _until_all_answer(attempt, () if operation in _SAFE_TWICE else Interrupted)
 
     async def _gather(self, operation: str, arguments: Mapping[str, Any], here: Here) -> Any:
         own_number, held = self._membership.number, self.held()
@@ -153,7 +161,7 @@ class Peers:
         if operation in _ON_ONE and len(failed) < len(answers):
             failed = [error for error in failed if not isinstance(error, ScheduleNotFound)]
         if failed:
-            raise failed[0]
+            raise _gravest(failed)
         found = _TOGETHER[operation][1]([answer for answer in answers if not isinstance(answer, BaseException)])
         if operation == "seal_stage" and found < arguments.get("staged", 0):
             told = f"the stage was sealed with {found} messages, without the rest"
@@ -172,16 +180,20 @@ class Peers:
     async def ask(self, process: int, operation: str, arguments: Mapping[str, Any], result: Any) -> Any:
         """What another process answers for its shards, of this type."""
         body = encode(Call(operation, dict(arguments)))
+        link = await self._link(process)
         try:
-            reply = await (await self._link(process)).ask(Command.CALL, body, timeout_s=_PATIENCE_S)
+            reply = await link.ask(Command.CALL, body, timeout_s=_PATIENCE_S)
         except ConnectionLost as error:
-            raise BrokerClosed(f"process {process} ended before it answered: try again") from error
+            told = f"process {process} ended in the middle: it is not known whether this was done"
+            raise Interrupted(told) from error
         return msgspec.msgpack.decode(reply, type=result)
 
     async def remove_elsewhere(self, schedule: str, made_in: int) -> None:
         """Remove schedules of this name that other processes have: one of its name was made in this process."""
-        places = {place.process for place in self._membership.map.shards}
-        for process in places - {-1, self._membership.number, made_in}:
+        await _until_all_answer(partial(self._remove_elsewhere, schedule, made_in), ())
+
+    async def _remove_elsewhere(self, schedule: str, made_in: int) -> None:
+        for process in self.held().keys() - {self._membership.number, made_in}:
             with contextlib.suppress(ScheduleNotFound):
                 await self.ask(process, "remove_schedule", {"name": schedule}, None)
 
@@ -194,10 +206,32 @@ class Peers:
             except PenstockError as error:
                 link.drop()
                 raise BrokerClosed(f"process {process} cannot be reached: try again") from error
+            link.backoff_max_s = _AGAIN_S
             self._links[process] = link
+        if not link.connected:  # it connects again by itself
+            raise BrokerClosed(f"process {process} cannot be reached: try again")
         return link
 
     def close(self) -> None:
         """Close the connections."""
         for link in self._links.values():
             link.drop()
+
+
+async def _until_all_answer(attempt: Callable[[], Awaitable[Any]], final: type[BrokerClosed] | tuple[()]) -> Any:
+    """What an attempt brings. One that fails is made again for a moment, unless what it raises is `final`."""
+    loop = asyncio.get_running_loop()
+    until_s: float | None = None
+    while True:
+        try:
+            return await attempt()
+        except BrokerClosed as error:
+            until_s = until_s or loop.time() + _AGAIN_FOR_S
+            if isinstance(error, final) or loop.time() > until_s:
+                raise
+        await asyncio.sleep(_AGAIN_S)
+
+
+def _gravest(failed: Sequence[BaseException]) -> BaseException:
+    """The failure that says least of what was done; where one did not answer, what the others lack is not told."""
+    return min(failed, key=lambda error: (not isinstance(error, Interrupted), not isinstance(error, BrokerClosed)))
