@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.model.errors import InvalidArgument
 from penstock.server.processes.orders import Release, Take
-from penstock.server.processes.placing import Placing
+from penstock.server.processes.placing import STABLE_S, Placing
 
 _SHARDS = 6
 _PROCESSES = 3
@@ -40,7 +42,7 @@ class PlacingMachine(RuleBasedStateMachine):
     def start(self, data: st.DataObject) -> None:
         process = data.draw(st.sampled_from(sorted(set(range(_PROCESSES)) - self.alive)))
         self.alive.add(process)
-        self.placing.started(process)
+        self.placing.started(process, self.now_s)
         self._order()
 
     @precondition(lambda self: self.alive)
@@ -100,9 +102,9 @@ class PlacingMachine(RuleBasedStateMachine):
         self.placing.balance()
         self._order()
 
-    @rule()
-    def wait(self) -> None:
-        self.now_s += 1.0
+    @rule(time_s=st.sampled_from([1.0, STABLE_S / 2]))
+    def wait(self, time_s: float) -> None:
+        self.now_s += time_s
         self._order()
 
     @invariant()
@@ -124,7 +126,8 @@ class PlacingMachine(RuleBasedStateMachine):
             return
         for process in set(range(_PROCESSES)) - self.alive:
             self.alive.add(process)
-            self.placing.started(process)
+            self.placing.started(process, self.now_s)
+        were_failing = bool(self.placing.failing)
         for _ in range(100):
             self.now_s += 2.0
             self._order()
@@ -140,6 +143,11 @@ class PlacingMachine(RuleBasedStateMachine):
         assert self.placing.is_complete
         assert self.placing.is_at_home()
         assert len(self.held) == _SHARDS
+        assert not self.placing.failing, "whoever is up for long enough is trusted again"
+        if were_failing:
+            counts = Counter(self.held.values())
+            shares = [counts[process] for process in self.alive - self.placing.draining]
+            assert max(shares) - min(shares) <= 1, "and has its share"
 
 
 TestPlacing = PlacingMachine.TestCase
@@ -148,10 +156,20 @@ TestPlacing = PlacingMachine.TestCase
 def _settled(shards: int, processes: int) -> Placing:
     placing = Placing.of(shards, range(processes))
     for process in range(processes):
-        placing.started(process)
+        placing.started(process, 0.0)
     for process, order in placing.orders(0.0, 0.5):
         placing.opened(process, order.shard, 1, 0.0, 0.0)
     return placing
+
+
+def _obey(placing: Placing, now_s: float) -> None:
+    """Do what is ordered, until nothing is."""
+    while orders := placing.orders(now_s, 0.5):
+        for process, order in orders:
+            if isinstance(order, Release):
+                placing.released(process, order.shard, now_s)
+            else:
+                placing.opened(process, order.shard, placing.shards[order.shard].epoch + 1, now_s, now_s)
 
 
 def test_shards_are_dealt_evenly_at_the_start() -> None:
@@ -164,7 +182,7 @@ def test_a_process_that_was_replaced_gets_its_shards_back() -> None:
     before = placing.map({})
     placing.ended(2)
     assert placing.orders(1.0, 0.5) == []
-    placing.started(2)
+    placing.started(2, 1.0)
     lost = [number for number, place in enumerate(before.shards) if place.process == 2]
     assert placing.orders(1.0, 0.5) == [(2, Take(number)) for number in lost]
 
@@ -176,6 +194,43 @@ def test_shards_of_a_process_that_ends_again_and_again_go_to_the_others() -> Non
     taken = placing.orders(1.0, 0.5)
     assert len(taken) == 2
     assert all(isinstance(order, Take) and process != 2 for process, order in taken)
+
+
+def test_a_process_that_failed_gets_shards_again_when_it_has_been_up_for_a_while() -> None:
+    placing = _settled(8, 4)
+    placing.ended(2)
+    placing.give_up(2)
+    _obey(placing, 1.0)
+    placing.started(2, 10.0)
+    _obey(placing, 10.0 + STABLE_S / 2)
+    placing.ended(2)
+    placing.started(2, 50.0)  # its time begins anew
+    placing.drain(3)
+    _obey(placing, 49.0 + STABLE_S)
+    assert {placed.process for placed in placing.shards} == {0, 1}, "nobody deals it any meanwhile"
+    _obey(placing, 50.0 + STABLE_S)
+    homes = [placed.process for placed in placing.shards]
+    assert sorted(homes.count(process) for process in (0, 1, 2)) == [2, 3, 3]
+
+
+def test_balancing_gives_shards_to_a_process_that_failed_at_once() -> None:
+    placing = _settled(8, 4)
+    placing.ended(2)
+    placing.give_up(2)
+    placing.started(2, 1.0)
+    placing.balance()
+    _obey(placing, 1.0)
+    assert [placed.process for placed in placing.shards].count(2) == 2
+
+
+def test_a_process_that_failed_has_shards_if_no_other_can() -> None:
+    placing = _settled(4, 2)
+    placing.ended(1)
+    placing.give_up(1)
+    placing.started(1, 1.0)
+    placing.drain(0)
+    _obey(placing, 1.0)
+    assert {placed.process for placed in placing.shards} == {1}
 
 
 def test_the_last_process_that_can_have_shards_is_not_drained() -> None:

@@ -6,11 +6,12 @@ moves at a time. A shard is ordered to be opened only when it is certain that no
 it let go, or has ended.
 
 A process that ends is replaced, and its successor gets its shards: the shortest way back. Only where that fails again
-and again do others get them.
+and again do others get them; they are dealt again when it has been up for a while.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from penstock.server.processes.orders import Release, Take
 
 _MOVES_KEPT = 50
 _OPEN_AGAIN_S = 1.0  # after it could not be opened
+STABLE_S = 60.0
+"""How long a process that ended again and again has to be up before it gets shards again."""
 NOBODY = -1
 
 
@@ -50,6 +53,8 @@ class Placing:
     up: set[int] = field(default_factory=set)
     draining: set[int] = field(default_factory=set)
     """Those that are to have no shards."""
+    failing: dict[int, float] = field(default_factory=dict)
+    """Those that ended again and again, with the time of their last start: others get shards first."""
     moves: deque[Move] = field(default_factory=lambda: deque(maxlen=_MOVES_KEPT))
 
     @classmethod
@@ -59,9 +64,11 @@ class Placing:
 
     # What is reported.
 
-    def started(self, process: int) -> None:
+    def started(self, process: int, now_s: float) -> None:
         """A process can take shards."""
         self.up.add(process)
+        if process in self.failing:
+            self.failing[process] = now_s
 
     def ended(self, process: int) -> None:
         """A process has ended, whatever it was doing: nothing is open there any more."""
@@ -117,11 +124,21 @@ class Placing:
     def balance(self) -> None:
         """Have all processes that are up share the shards."""
         self.draining.clear()
+        self.failing.clear()
         self._deal()
 
     def give_up(self, process: int) -> None:
-        """A process ends again and again: others get its shards, if there are any."""
+        """A process ends again and again: others get its shards, if there are any, until it is stable."""
         if self.up - self.draining - {process}:
+            self.failing[process] = math.inf
+            self._deal()
+
+    def _trust_again(self, now_s: float) -> None:
+        """Deal shards to those, too, that have been up for long enough."""
+        stable = [each for each, since_s in self.failing.items() if each in self.up and now_s - since_s >= STABLE_S]
+        for process in stable:
+            del self.failing[process]
+        if stable:
             self._deal()
 
     def _check(self, process: int) -> None:
@@ -130,13 +147,15 @@ class Placing:
 
     def _deal(self) -> None:
         homes = {shard: placed.home for shard, placed in enumerate(self.shards)}
-        for shard, home in _dealt(len(self.shards), self.up - self.draining, homes).items():
+        able = self.up - self.draining
+        for shard, home in _dealt(len(self.shards), able - self.failing.keys() or able, homes).items():
             self.shards[shard].home = home
 
     # What to do.
 
     def orders(self, now_s: float, drain_s: float) -> list[tuple[int, Take | Release]]:
         """What to tell which process now; it counts as told."""
+        self._trust_again(now_s)
         found: list[tuple[int, Take | Release]] = []
         for shard, placed in enumerate(self.shards):
             if placed.state == "closed" and placed.home in self.up and placed.not_before_s <= now_s:

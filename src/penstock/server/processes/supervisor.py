@@ -238,7 +238,7 @@ class Supervisor:
         now_s = child.heard_s = time.monotonic()
         match orders.decode_report(packet):
             case orders.Started():
-                self.placing.started(child.number)
+                self.placing.started(child.number, now_s)
                 if self._ready:
                     self._send(child, orders.NewMap(self._told, self._broker_id))  # it may be long until the next one
             case orders.Beat() as beat:
