@@ -272,6 +272,7 @@ def test_a_port_that_others_share_is_taken(tmp_path: Path) -> None:
         assert f"port {child.port} of 127.0.0.1 is taken" in second.log()
 
 
+@pytest.mark.one_shard("the environment of its servers says how many")
 def test_a_new_directory_gets_two_shards_for_each_process(tmp_path: Path) -> None:
     with Child(tmp_path / "data", "--processes", "2") as child:
         assert len(cluster(child).shards) == 4
