@@ -12,6 +12,7 @@ from penstock.cluster import gathering
 from penstock.cluster.directory import part_name
 from penstock.cluster.shards import Shards, open_shards
 from penstock.model.config import BrokerConfig
+from penstock.model.placement import Place
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.settling import Settler
@@ -43,8 +44,8 @@ class MemoryShards:
         return self.opened.of(topic)
 
     def beside(self, topic: str, topics: Iterable[str]) -> set[str]:
-        """Those of some topics that live in the same shard as this one."""
-        return {name for name in topics if self.of(name) is self.of(topic)}
+        """Those of some topics that have something in the shard that this one lives in."""
+        return {name for name in topics if self.of(topic) in self.opened.slices(name)[1]}
 
     def contents(self) -> list[dict[str, bytearray]]:
         """All files of each shard."""
@@ -72,9 +73,9 @@ class MemoryShards:
             self.crash()
             return
         number = list(self).index(lost)
-        name = part_name(number)
+        name, place = part_name(number), Place(number, self.opened.count)
         self.storage.crash_part(name)
-        self.opened.put(number, Shard(self.storage.part(name), self.opened.config, self.opened.clock))
+        self.opened.put(number, Shard(self.storage.part(name), self.opened.config, self.opened.clock, place))
         self._have(self.opened)
 
     def close(self) -> None:
@@ -107,6 +108,6 @@ class MemoryShards:
         """Each shard is what its disk says (F1), has the topics that belong to it, and all of them are shown."""
         for shard in self:
             assert_folded(shard)
-            assert all(self.of(name) is shard for name in shard.catalog.by_name)
-        known = sorted(name for shard in self for name in shard.catalog.by_name)
+            assert all(shard in self.opened.slices(name)[1] for name in shard.catalog.by_name)
+        known = sorted({name for shard in self for name in shard.catalog.by_name})
         assert [info.name for info in gathering.topics(self.opened)] == known

@@ -13,14 +13,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cluster import gathering
+from penstock.cluster import gathering, spreading
+from penstock.cluster.publishing import publish_many
 from penstock.embedded.consumer import Consumer, Delivery
+from penstock.log.topics import Partition
 from penstock.model.errors import LeaseLost
 from penstock.model.message import Message, MessageId
 from penstock.segments.window import Window
-from penstock.shard.operations.dead_letters import list_dead_letters
-from penstock.shard.operations.groups import pause_group, resume_group, show_group
 from penstock.shard.reading.log_reader import LogReader
+from penstock.shard.shard import Shard
 from penstock.testing import VirtualClock
 from tests.shard.memory_shards import MemoryShards
 
@@ -68,8 +69,9 @@ class Simulation:
         self.paused: set[tuple[str, str]] = set()
         self.workers = [Worker(number) for number in range(CONSUMERS)]
         self.crashes = 0
+        spread = {"partitions": 5, "spread": min(3, self.shards.opened.count)}
         for name, options in TOPICS.items():
-            self.shards.of(name).create_topic(name, dict(options)).wait()
+            spreading.create_topic(self.shards.opened, name, options | spread if name == "keyed" else options)
         for name in TOPICS:
             for group in GROUPS:
                 Consumer(self.shards.opened, name, group).close()
@@ -99,7 +101,7 @@ class Simulation:
             )
             for _ in range(self.chance.randrange(1, 12))
         ]
-        ids, commit = self.shards.of(topic).publish_many(topic, messages)
+        ids, commit = publish_many(self.shards.opened, topic, messages)
         assert commit is not None
         commit.wait()
         self.published.update((identity, m.value) for identity, m in zip(ids, messages, strict=True))  # type: ignore[misc]
@@ -159,11 +161,11 @@ class Simulation:
     def pause_or_resume(self) -> None:
         if self.paused and self.chance.random() < 0.9:  # it is paused for a while only
             topic, group = self.chance.choice(sorted(self.paused))
-            resume_group(self.shards.of(topic), topic, group)
+            spreading.resume_group(self.shards.opened, topic, group)
             self.paused.remove((topic, group))
         else:
             topic, group = self.chance.choice(sorted(TOPICS)), self.chance.choice(sorted(GROUPS))
-            pause_group(self.shards.of(topic), topic, group)
+            spreading.pause_group(self.shards.opened, topic, group)
             self.paused.add((topic, group))
 
     def time_passes(self) -> None:
@@ -215,7 +217,7 @@ class Simulation:
     def drain(self) -> None:
         """The faults stop: everything is delivered and acked."""
         for topic, group in self.paused:
-            assert resume_group(self.shards.of(topic), topic, group).settings.paused is False
+            assert spreading.resume_group(self.shards.opened, topic, group).settings.paused is False
         self.paused.clear()
         for worker in self.workers:
             if worker.consumer is not None:
@@ -252,7 +254,7 @@ class Simulation:
         self.check_that_it_adds_up()
         dead: dict[str, Counter[MessageId]] = defaultdict(Counter)
         for topic in TOPICS:
-            for letter in list_dead_letters(self.shards.of(topic), topic):
+            for letter in spreading.list_dead_letters(self.shards.opened, topic):
                 dead[letter.group][letter.origin] += 1
         for group in GROUPS:
             assert set(dead[group].values()) <= {1}, "Q7: somebody died twice"
@@ -262,13 +264,19 @@ class Simulation:
             missing = set(self.published) - acked - set(dead[group]) - unsure
             assert not missing, f"Q2, O5: {len(missing)} messages never came to {group}, such as {min(missing)}"
             for topic in TOPICS:
-                assert show_group(self.shards.of(topic), topic, group).lag == 0
+                assert spreading.group(self.shards.opened, topic, group).lag == 0
+
+    def partitions(self, topic: str) -> Iterator[tuple[Shard, Partition]]:
+        """Those of a topic, each with the shard that has it."""
+        for shard in self.shards.opened.slices(topic)[1]:
+            known = shard.topic(topic)
+            for number in known.own_partitions:
+                yield shard, known.partitions[number]
 
     def log(self) -> Iterator[object]:
         """All messages and all events, as they can be read."""
         for info in gathering.topics(self.shards.opened):
-            shard = self.shards.of(info.name)
-            for partition in shard.topic(info.name).partitions:
+            for shard, partition in self.partitions(info.name):
                 for message in LogReader(shard, partition.messages).messages(Window()):
                     yield (info.name, message)
                 if partition.events is not None:
@@ -291,7 +299,7 @@ def test_Q1_Q2_Q7_O5_many_consumers_and_a_broker_that_crash_lose_and_double_noth
     assert simulation.crashes > 1
     assert len(simulation.published) > 1000
     assert any(simulation.delivered[work] > 1 for work in simulation.acked), "nothing went wrong"
-    assert sum(1 for topic in TOPICS for _ in list_dead_letters(simulation.shards.of(topic), topic)) > 10
+    assert sum(1 for topic in TOPICS for _ in spreading.list_dead_letters(simulation.shards.opened, topic)) > 10
 
 
 def test_the_same_seed_gives_the_same_log_and_another_seed_another_one() -> None:
