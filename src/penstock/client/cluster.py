@@ -210,7 +210,8 @@ class Cluster:
         assert shard is not None
         for each in (request, *link.take_away(shard)):
             self._park(each)
-        is_news = bool(error.address) and self._learn(shard, error.epoch, error.address)
+        is_own = error.shard == shard  # it may be about another topic that the request names
+        is_news = is_own and bool(error.address) and self._learn(shard, error.epoch, error.address)
         if self.link_of(shard) is link:  # it has just left, and nobody says yet where it is
             self.first.loop.call_later(_ASK_AGAIN_S, self._go_on, shard)
         else:

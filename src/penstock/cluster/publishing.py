@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slices import find_slice, of_slice, spread_of
+from penstock.cluster.slices import find, find_slice, of_slice, spread_of
 from penstock.journal import Commit, together
-from penstock.model.errors import InvalidArgument
+from penstock.model.errors import InvalidArgument, NotOwner, TopicSpread
 from penstock.model.intake import Intake, check_message, check_messages, check_producer
 from penstock.model.message import IdRun, Message, MessageId, MessageIds
 from penstock.model.placement import Spread, is_slice, rows_of_slices
@@ -75,6 +75,24 @@ def publish_intake(
     published = [shard.publish_intake(topic, part_of(intake, places), now_us, name) for shard, places in parts]
     ids = ids_of_slices(topic, [ids for ids, _ in published], [places for _, places in parts], len(intake.batch))
     return ids, together([commit for _, commit in published])
+
+
+def publish_anywhere(shards: Shards, topic: str, messages: list[Message]) -> tuple[Sequence[MessageId], Commit | None]:
+    """Publish a batch also to other processes, in a thread; what they have is durable, and not waited for."""
+    try:
+        return publish_many(shards, topic, messages)
+    except (NotOwner, TopicSpread):
+        if shards.publish_elsewhere is None:
+            raise
+        return shards.publish_elsewhere(topic, messages), None
+
+
+def lives_in(shards: Shards, topic: str, shard: Shard) -> bool:
+    """Whether a shard has all of a topic."""
+    try:
+        return list(find(shards, topic)[1]) == [shard]
+    except (NotOwner, TopicSpread):
+        return False
 
 
 def stage_many(shards: Shards, stage: str, topic: str, messages: Iterable[Message | bytes | str]) -> int:

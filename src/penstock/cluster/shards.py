@@ -14,7 +14,7 @@ from penstock.log.topics import Topic
 from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.errors import BrokerClosed, InvalidArgument, NotOwner
-from penstock.model.message import MessageId
+from penstock.model.message import Message, MessageId
 from penstock.model.names import check_topic_name
 from penstock.model.placement import Place, is_slice, shard_of
 from penstock.shard.forks import disown_in_forks
@@ -23,6 +23,8 @@ from penstock.storage import Storage
 
 Elsewhere = Callable[[int], NotOwner]
 """What whoever asks for a shard hears, by its number, when it is not open here."""
+PublishElsewhere = Callable[[str, Sequence[Message]], Sequence[MessageId]]
+"""Publishes to a topic that other processes have, and returns when it is durable there."""
 
 
 class Shards:
@@ -43,6 +45,8 @@ class Shards:
         self._only: Shard | None = None
         self._closed = False
         self.elsewhere: Elsewhere = _not_here
+        self.publish_elsewhere: PublishElsewhere | None = None
+        """None where there is no other process."""
         self.turns = itertools.count()
         """Which slice of a topic gets what may go to any."""
         self.schedules_lock = threading.Lock()

@@ -322,10 +322,10 @@ def redrive(
 ) -> RedriveReport:
     """Send dead letters back to where they died, or to another topic."""
     name, slices = find_existing(shards, topic)
-    target = None if to is None else find(shards, to)[1]
     report = RedriveReport(dry_run=dry_run)
     for shard in slices:
-        away = None if target is None or list(target) == [shard] else partial(publishing.publish_many, shards)
+        is_here = to is None or publishing.lives_in(shards, to, shard)
+        away = None if is_here else partial(publishing.publish_anywhere, shards)
         report.add(
             letters_of.redrive(
                 shard, name, filter=filter, to=to, rate=rate, dry_run=dry_run, progress=progress, publish=away

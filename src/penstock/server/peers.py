@@ -23,13 +23,25 @@ from penstock.api.operations import OPERATIONS
 from penstock.client.link import Link
 from penstock.cluster.gathering import merge_statuses
 from penstock.cluster.shards import Shards
-from penstock.model.errors import BrokerClosed, ConnectionLost, NotOwner, PenstockError, ScheduleNotFound, StageNotFound
+from penstock.model.errors import (
+    BrokerClosed,
+    ConnectionLost,
+    NotOwner,
+    PenstockError,
+    ScheduleNotFound,
+    StageNotFound,
+    TopicSpread,
+)
 from penstock.model.info import BrokerStatus, GroupInfo, TopicInfo
 from penstock.model.merging import by, merge_groups, merge_topics
+from penstock.model.message import MessageIds
 from penstock.model.pipelines import PipelineReport
+from penstock.model.placement import Spread
 from penstock.model.schedules import Schedule
 from penstock.protocol.frames import Command
+from penstock.protocol.publishing import decode_published
 from penstock.protocol.session import Call, encode
+from penstock.protocol.slices import join, split
 from penstock.server.membership import Membership
 
 _PATIENCE_S = 3600.0
@@ -196,6 +208,27 @@ class Peers:
         for process in self.held().keys() - {self._membership.number, made_in}:
             with contextlib.suppress(ScheduleNotFound):
                 await self.ask(process, "remove_schedule", {"name": schedule}, None)
+
+    async def publish(self, topic: str, body: bytes) -> MessageIds:
+        """Publish to a topic of other processes; its messages have dedupe ids, so that it may be tried again."""
+        try:
+            reply = await _until_all_answer(partial(self._publish, topic, body), ())
+        except TopicSpread as error:
+            parts = split(Command.PUBLISH, body, topic, Spread(error.slices, error.partitions))
+            asking = (_until_all_answer(partial(self._publish, part.topic, part.body), ()) for part in parts)
+            replies = await asyncio.gather(*asking)
+            reply = join(Command.PUBLISH, [(part.rows, each) for part, each in zip(parts, replies, strict=True)])
+        return decode_published(reply).ids(topic)
+
+    async def _publish(self, topic: str, body: bytes) -> bytes:
+        process = self._membership.owner_of(topic)
+        if process < 0:
+            raise _on_its_way()
+        link = await self._link(process)
+        try:
+            return await link.ask(Command.PUBLISH, body, repeatable=True, timeout_s=_AGAIN_FOR_S)
+        except ConnectionLost as error:
+            raise Interrupted(f"process {process} ended in the middle: it is asked again") from error
 
     async def _link(self, process: int) -> Link:
         link = self._links.get(process)

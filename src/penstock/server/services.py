@@ -11,7 +11,9 @@ from penstock.aio.broker import around
 from penstock.api.operation import About
 from penstock.api.operations import OPERATIONS
 from penstock.embedded.broker import Broker
+from penstock.model.message import Message, MessageIds
 from penstock.model.placement import slice_name
+from penstock.protocol.publishing import encode_publish
 from penstock.server.access.access import Access
 from penstock.server.access.principal import ANYBODY, PEER, Principal, Scope
 from penstock.server.access.rates import RateLimits
@@ -61,6 +63,8 @@ class Services:
         self.scattered = (
             None if membership is None or self.peers is None else ScatteredTopics(broker.shards, membership, self.peers)
         )
+        if self.peers is not None:
+            broker.shards.publish_elsewhere = self._publish_elsewhere
         self.metrics.broker_id = lambda: self.identity[0]
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
@@ -72,6 +76,12 @@ class Services:
         if self.membership is None:
             return self.shards.first.broker_id.hex(), self.shards.first.epoch
         return self.membership.broker_id, sum(place.epoch for place in self.membership.map.shards)
+
+    def _publish_elsewhere(self, topic: str, messages: Sequence[Message]) -> MessageIds:
+        """Publish to a topic of other processes, in a thread."""
+        assert self.peers is not None
+        body, _ = encode_publish(topic, messages, self.shards.config)
+        return asyncio.run_coroutine_threadsafe(self.peers.publish(topic, body), self.loop).result()
 
     def is_elsewhere(self, topic: str) -> bool:
         """Whether another process has a topic."""

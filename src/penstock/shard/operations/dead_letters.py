@@ -7,7 +7,7 @@ on none. To a topic of another shard there are two, and the copy is first. How m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +20,7 @@ from penstock.model.batch import Batch
 from penstock.model.errors import GroupInUse, InvalidArgument, MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.letters import ByName, CauseReport, DeadLetter, DeadLetterCause, LetterChoice, RedriveReport
-from penstock.model.message import Message, MessageId, MessageIds, StoredMessage
+from penstock.model.message import Message, MessageId, StoredMessage
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.options import check_limit, check_rate
 from penstock.model.pace import Pace, paced
@@ -34,7 +34,7 @@ from penstock.shard.reading.log_reader import LogReader, LogSource
 if TYPE_CHECKING:
     from penstock.shard.shard import Shard
 
-Publish = Callable[[str, list[Message]], tuple[MessageIds, Commit | None]]
+Publish = Callable[[str, list[Message]], tuple[Sequence[MessageId], Commit | None]]
 """Publish a batch, wherever its topic lives."""
 _CAUSES_MAX = 1000
 _decode_history = msgspec.json.Decoder(list[str]).decode
