@@ -88,7 +88,7 @@ def copy_of(source: Path, target: Path) -> Path:
 def _today(one: dict[str, Any]) -> None:
     """Change what 0.1.0 told where that is told otherwise since then."""
     for config in (*one["broker"]["topics"].values(), *(topic["config"] for topic in one["snapshot"]["topics"])):
-        config["backlog_groups"] = "live"  # an option that is new
+        config |= {"backlog_groups": "live", "spread": 1}  # options that are new
     moved: dict[tuple[str, int], int] = {}  # a message shows the time that it was given last
     for topic, events in one["broker"]["events"].items():
         for event in events:
@@ -205,7 +205,7 @@ def test_F1_recovery_restores_every_field_of_a_checkpoint_that_closing_wrote(ear
     checkpoint, state = checkpoint_of(data), recovered(data).state
     assert checkpoint.clean
     for topic in checkpoint.topics:
-        topic.config["backlog_groups"] = "live"  # an option that is new
+        topic.config |= {"backlog_groups": "live", "spread": 1}  # options that are new
     assert [plain_state(topic_state(topic)) for topic in state.catalog.by_id.values()] == [
         plain_state(topic) for topic in checkpoint.topics
     ]
