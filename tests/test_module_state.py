@@ -21,6 +21,7 @@ import penstock
 SHARED = {
     "forks._owners": "a fork lets go of every broker of the process",
     "connection._names": "the names of commands",
+    "failures._decode_more": "the decoders of errors that tell more",
 }
 """What modules keep that can change, and why that is right for many brokers."""
 _ELSEWHERE = ("aio", "bench", "cli", "client", "spark", "testing", "worker")

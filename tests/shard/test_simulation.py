@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cluster import gathering, spreading
+from penstock.cluster import topics as topics_of_all
 from penstock.cluster.publishing import publish_many
 from penstock.embedded.consumer import Consumer, Delivery
 from penstock.log.topics import Partition
@@ -71,7 +72,7 @@ class Simulation:
         self.crashes = 0
         spread = {"partitions": 5, "spread": min(3, self.shards.opened.count)}
         for name, options in TOPICS.items():
-            spreading.create_topic(self.shards.opened, name, options | spread if name == "keyed" else options)
+            topics_of_all.create_topic(self.shards.opened, name, options | spread if name == "keyed" else options)
         for name in TOPICS:
             for group in GROUPS:
                 Consumer(self.shards.opened, name, group).close()

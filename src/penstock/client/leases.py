@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from penstock.client.received import Lease, Received
-from penstock.model.errors import LeaseLost
+from penstock.client.link import Link
+from penstock.client.received import Lease, Received, held_by, named, portions
+from penstock.model.errors import ConsumerNotFound, LeaseLost, NotOwner, PenstockError
+from penstock.protocol.consuming import Finish, encode
+from penstock.protocol.frames import Command
 
 Message = TypeVar("Message", bound=Received)
 Extend = Callable[[list[tuple[Lease, list[int]]], float], Awaitable[None]]
@@ -69,6 +72,22 @@ class LeaseKeeper:
             by_time.setdefault(lease.visibility_s, []).append((lease, sorted(offsets)))
         for visibility_s, held in by_time.items():
             await self._extend(held, visibility_s)
+
+
+async def extend_held(
+    link: Link, number: int, keeper: LeaseKeeper, held: list[tuple[Lease, list[int]]], seconds: float
+) -> None:
+    """Extend what a consumer holds; what is not leased any more is kept no longer."""
+    keeper.finished([one for one in held if one[0].generation != link.generation])
+    for some in portions([one for one in held if one[0].generation == link.generation]):
+        body = encode(Finish(number, [held_by(*one) for one in some], "", seconds))
+        try:
+            await link.ask(Command.EXTEND, body)
+        except (LeaseLost, ConsumerNotFound, NotOwner) as error:  # whoever settles them will hear of it
+            lost = error.ids if isinstance(error, LeaseLost) else None
+            keeper.finished(some if lost is None else named(some, lost))
+        except PenstockError:
+            pass  # it is tried again at the next third
 
 
 class GatheredAcks(Generic[Message]):

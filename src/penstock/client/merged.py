@@ -23,7 +23,8 @@ import msgspec
 from penstock.client.cluster import Cluster
 from penstock.client.link import Link
 from penstock.client.received import Lease, Received
-from penstock.client.remote import RemoteConsumer, wanted_of
+from penstock.client.remote import RemoteConsumer
+from penstock.client.requests import wanted_of
 from penstock.client.window import Window
 from penstock.model.errors import BrokerClosed, ConnectionLost, LeaseLost, PenstockError
 from penstock.model.message import MessageId

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from penstock.client.direct import Direct, Directs
+from penstock.client.gathered import size_of
 from penstock.client.loop import WAITS_HERE, LoopThread
-from penstock.client.publisher import Publisher, size_of
+from penstock.client.publisher import Publisher
 from penstock.client.reports import Answer, Report
 from penstock.model.errors import BrokerClosed, NotOwner, Overloaded, TopicSpread
 from penstock.model.message import Message, MessageId, MessageIds

@@ -8,15 +8,15 @@ their order. Where not even one more has room (`Overloaded`), they wait for it, 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import itertools
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from penstock.client.cluster import Cluster
+from penstock.client.gathered import PAUSE_S, Divided, Gathering, Told, size_of
 from penstock.client.regrouping import Entry, Regrouping
 from penstock.model.batch import Batch
 from penstock.model.errors import BrokerClosed, InvalidArgument, Overloaded, PenstockError, TopicNotFound, TopicSpread
@@ -31,19 +31,7 @@ _UNDER_WAY_BYTES_MAX = 64 << 20
 _WAITING_MAX = 100_000  # messages that wait to be sent
 _WAITING_BYTES_MAX = 64 << 20
 _LARGE_BYTES = 1 << 20
-_MESSAGE_BYTES = 64
-_PAUSE_S, _PAUSE_S_MAX = 0.02, 0.5
-_DATA = (bytes, str, bytearray, memoryview)
-
-
-class Told(Protocol):
-    """Where the outcome of one message is told, to a task or to a thread."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, identity: MessageId, /) -> object: ...
-
-    def set_exception(self, error: PenstockError, /) -> object: ...
+_PAUSE_S_MAX = 0.5
 
 
 class Awaited(Protocol):
@@ -53,58 +41,6 @@ class Awaited(Protocol):
 
 
 Outcome = Callable[[MessageIds | None, PenstockError | None], None]
-
-
-class _Gathering:
-    """Messages of one topic that go out with the next request."""
-
-    __slots__ = ("messages", "reports", "size_bytes", "timer")
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.reports: list[Told] = []
-        self.size_bytes = 0
-        self.timer: asyncio.Handle | None = None
-
-    def halves(self) -> list[_Gathering]:
-        """Two of half the size, in order."""
-        middle = len(self.messages) // 2
-        found = []
-        for part in (slice(middle), slice(middle, None)):
-            half = _Gathering()
-            half.messages, half.reports = self.messages[part], self.reports[part]
-            half.size_bytes = sum(map(size_of, half.messages))
-            found.append(half)
-        return found
-
-    def entries(self) -> list[Entry]:
-        """Each message, and who hears of it."""
-        return list(zip(self.messages, self.reports, strict=True))
-
-    def tell(self, ids: MessageIds | None, error: PenstockError | None) -> None:
-        """Report their ids, or why they were not published."""
-        outcomes: Iterable[MessageId | None] = itertools.repeat(None) if ids is None else ids
-        for report, identity in zip(self.reports, outcomes, strict=False):
-            if report.done():
-                continue
-            try:
-                if identity is None:
-                    report.set_exception(error or PenstockError("no reply"))
-                else:
-                    report.set_result(identity)
-            except concurrent.futures.InvalidStateError:
-                pass  # it was cancelled just now
-
-
-class _Divided:
-    """Messages of one topic that are sent in parts, one request after the other."""
-
-    __slots__ = ("parts", "pause_s", "until_s")
-
-    def __init__(self, until_s: float) -> None:
-        self.parts: deque[_Gathering] = deque()
-        self.pause_s = _PAUSE_S
-        self.until_s = until_s  # how long they wait for room
 
 
 class Publisher:
@@ -117,9 +53,9 @@ class Publisher:
         self._batch_size = batch_size
         self._producer = uuid.uuid4().hex
         self._sequences = itertools.count(1)  # threads take from it too
-        self._gathering: dict[tuple[str, bool], _Gathering] = {}
-        self._full: deque[tuple[str, _Gathering]] = deque()  # wait for earlier requests to be answered
-        self._divided: dict[str, _Divided] = {}  # topics that refused a whole request
+        self._gathering: dict[tuple[str, bool], Gathering] = {}
+        self._full: deque[tuple[str, Gathering]] = deque()  # wait for earlier requests to be answered
+        self._divided: dict[str, Divided] = {}  # topics that refused a whole request
         self._waiting = self._waiting_bytes = 0  # messages that were not sent yet
         self._regrouping = Regrouping(self.add)
         self._under_way: dict[int, tuple[Sequence[Awaited], int]] = {}  # requests: who waits, and their size
@@ -159,7 +95,7 @@ class Publisher:
         kind = (topic, message.dedupe_id is not None)
         gathering = self._gathering.get(kind)
         if gathering is None:
-            gathering = self._gathering[kind] = _Gathering()
+            gathering = self._gathering[kind] = Gathering()
             send = partial(self._send_gathered, kind)
             loop = self._link.loop
             gathering.timer = loop.call_later(self._linger_s, send) if self._linger_s else loop.call_soon(send)
@@ -291,7 +227,7 @@ class Publisher:
         while self._full and not self._is_busy():
             self._send_all(*self._full.popleft())
 
-    def _send_all(self, topic: str, gathering: _Gathering) -> None:
+    def _send_all(self, topic: str, gathering: Gathering) -> None:
         divided = self._divided.get(topic)
         if divided is not None:
             divided.parts.append(gathering)  # behind what is sent in parts
@@ -303,13 +239,11 @@ class Publisher:
         except PenstockError as error:
             on_outcome(None, error)
 
-    def _sent(self, gathering: _Gathering) -> None:
+    def _sent(self, gathering: Gathering) -> None:
         self._waiting -= len(gathering.messages)
         self._waiting_bytes -= gathering.size_bytes
 
-    def _published(
-        self, topic: str, gathering: _Gathering, ids: MessageIds | None, error: PenstockError | None
-    ) -> None:
+    def _published(self, topic: str, gathering: Gathering, ids: MessageIds | None, error: PenstockError | None) -> None:
         if isinstance(error, TopicSpread) and self._regroup(topic, gathering, error):
             return
         if not _is_divisible(gathering, error):
@@ -319,11 +253,11 @@ class Publisher:
         if divided is not None:
             self._divide(gathering, divided.parts.append)
             return
-        divided = self._divided[topic] = _Divided(self._link.loop.time() + self._link.timeout_s)
+        divided = self._divided[topic] = Divided(self._link.loop.time() + self._link.timeout_s)
         self._divide(gathering, divided.parts.append)
         self._send_parts(topic)
 
-    def _regroup(self, topic: str, gathering: _Gathering, error: TopicSpread) -> bool:
+    def _regroup(self, topic: str, gathering: Gathering, error: TopicSpread) -> bool:
         """Gather messages once more, for their topic is spread otherwise than was known; whether they are."""
         self._cluster.slices.note(error)
         return self._regrouping.refused(topic, gathering.entries(), self._take_waiting)
@@ -343,7 +277,7 @@ class Publisher:
 
     # What is sent in parts.
 
-    def _divide(self, gathering: _Gathering, add: Callable[[_Gathering], None], *, backwards: bool = False) -> None:
+    def _divide(self, gathering: Gathering, add: Callable[[Gathering], None], *, backwards: bool = False) -> None:
         halves = gathering.halves()
         for half in reversed(halves) if backwards else halves:
             self._waiting += len(half.messages)
@@ -364,9 +298,7 @@ class Publisher:
                 return
         del self._divided[topic]
 
-    def _part_published(
-        self, topic: str, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
-    ) -> None:
+    def _part_published(self, topic: str, part: Gathering, ids: MessageIds | None, error: PenstockError | None) -> None:
         divided = self._divided[topic]
         if self._note_part(topic, divided, part, ids, error):
             self._send_parts(topic)
@@ -375,12 +307,12 @@ class Publisher:
             divided.pause_s = min(_PAUSE_S_MAX, divided.pause_s * 2)
 
     def _note_part(
-        self, topic: str, divided: _Divided, part: _Gathering, ids: MessageIds | None, error: PenstockError | None
+        self, topic: str, divided: Divided, part: Gathering, ids: MessageIds | None, error: PenstockError | None
     ) -> bool:
         """Note the outcome of a part; whether the next one can be sent at once."""
         now_s = self._link.loop.time()
         if ids is not None:
-            divided.until_s, divided.pause_s = now_s + self._link.timeout_s, _PAUSE_S
+            divided.until_s, divided.pause_s = now_s + self._link.timeout_s, PAUSE_S
         if _is_divisible(part, error):
             self._divide(part, divided.parts.appendleft, backwards=True)
         elif isinstance(error, TopicSpread) and self._regroup(topic, part, error):
@@ -396,13 +328,13 @@ class Publisher:
                 self._give_up(divided, error)
         return True
 
-    def _give_up(self, divided: _Divided, error: PenstockError) -> None:
+    def _give_up(self, divided: Divided, error: PenstockError) -> None:
         while divided.parts:
             part = divided.parts.popleft()
             self._sent(part)
             self._tell(part, None, error)
 
-    def _tell(self, gathering: _Gathering, ids: MessageIds | None, error: PenstockError | None) -> None:
+    def _tell(self, gathering: Gathering, ids: MessageIds | None, error: PenstockError | None) -> None:
         gathering.tell(ids, error)
         self.on_told(len(gathering.messages), gathering.size_bytes)
 
@@ -412,19 +344,6 @@ class Publisher:
             self._give_up(divided, BrokerClosed("the client was closed before it was published"))
 
 
-def _is_divisible(gathering: _Gathering, error: PenstockError | None) -> bool:
+def _is_divisible(gathering: Gathering, error: PenstockError | None) -> bool:
     """Whether nothing was published, but a part of it can be."""
     return isinstance(error, InvalidArgument | TopicNotFound | Overloaded) and len(gathering.messages) > 1
-
-
-def size_of(message: Message) -> int:
-    """How many bytes a message counts in buffers, even if it is not valid."""
-    if type(message.value) is bytes and message.key is None and message.headers is None:
-        return len(message.value) + _MESSAGE_BYTES
-    size_bytes = _MESSAGE_BYTES
-    for data in (message.value, message.key):
-        if isinstance(data, _DATA):
-            size_bytes += len(data)
-    if isinstance(message.headers, Mapping):
-        size_bytes += sum(len(str(name)) + len(str(text)) for name, text in message.headers.items())
-    return size_bytes

@@ -14,7 +14,7 @@ from penstock.model.message import Message
 from penstock.model.placement import whole_name
 
 if TYPE_CHECKING:
-    from penstock.client.publisher import Told
+    from penstock.client.gathered import Told
 
 Entry = tuple[Message, "Told"]
 _TRIES = 10  # of a topic that is made anew again and again

@@ -15,21 +15,14 @@ from typing import Generic, TypeVar
 
 from penstock.client.cluster import Cluster
 from penstock.client.finishing import Finishing
-from penstock.client.leases import GatheredAcks, LeaseKeeper
+from penstock.client.leases import GatheredAcks, LeaseKeeper, extend_held
 from penstock.client.link import Link
 from penstock.client.pending import ignore_reply
-from penstock.client.received import Lease, Received, by_lease, held_by, messages_of, named, portions
+from penstock.client.received import Lease, Received, by_lease, held_by, messages_of
+from penstock.client.requests import wanted_of
 from penstock.client.seat import Seat
-from penstock.model.errors import (
-    BrokerClosed,
-    ConnectionLost,
-    ConsumerNotFound,
-    LeaseLost,
-    NotOwner,
-    PenstockError,
-)
-from penstock.model.options import duration, optional, whole
-from penstock.model.units import Duration, parse_duration
+from penstock.model.errors import BrokerClosed, ConnectionLost, ConsumerNotFound, LeaseLost, NotOwner, PenstockError
+from penstock.model.units import Duration
 from penstock.protocol.consuming import (
     Cancel,
     ConsumerRequest,
@@ -392,16 +385,7 @@ class RemoteConsumer(Generic[Message]):
         return self.is_joined and lease.generation == self._seat.generation
 
     async def _extend_held(self, held: list[tuple[Lease, list[int]]], seconds: float) -> None:
-        self._keeper.finished([one for one in held if one[0].generation != self.link.generation])
-        for some in portions([one for one in held if one[0].generation == self.link.generation]):
-            body = encode(Finish(self.number, [held_by(*one) for one in some], "", seconds))
-            try:
-                await self.link.ask(Command.EXTEND, body)
-            except (LeaseLost, ConsumerNotFound, NotOwner) as error:  # whoever settles them will hear of it
-                lost = error.ids if isinstance(error, LeaseLost) else None
-                self._keeper.finished(some if lost is None else named(some, lost))
-            except PenstockError:
-                pass  # it is tried again at the next third
+        await extend_held(self.link, self.number, self._keeper, held, seconds)
 
     def _beat(self) -> None:
         """Send heartbeats, so that the consumer keeps its partitions during long work."""
@@ -413,11 +397,3 @@ class RemoteConsumer(Generic[Message]):
         """Send a heartbeat."""
         await self._seat.take(self.link.timeout_s)
         await self.link.ask(Command.HEARTBEAT, encode(ConsumerRequest(self.number)))
-
-
-def wanted_of(
-    max_messages: int, wait: Duration, visibility_timeout: Duration | None
-) -> tuple[int, float, float | None]:
-    """How many messages, how long to wait for them, and how long they may take; all checked."""
-    visibility_s = optional(duration(0.001))(visibility_timeout)
-    return whole(1, 1_000_000)(max_messages), parse_duration(wait), visibility_s

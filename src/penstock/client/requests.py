@@ -14,7 +14,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.model.message import MessageId
 from penstock.model.names import check_group_name, check_topic_names
 from penstock.model.options import duration, optional, whole, yes_or_no
-from penstock.model.units import Duration, Time, parse_time_us
+from penstock.model.units import Duration, Time, parse_duration, parse_time_us
 from penstock.protocol.consuming import Subscribe
 from penstock.protocol.session import Call, Read, encode
 
@@ -104,3 +104,11 @@ def reading(topic: str, offset: int | None, from_time: Time | None, to_time: Tim
         from_time_us=None if from_time is None else parse_time_us(from_time),
         to_time_us=None if to_time is None else parse_time_us(to_time),
     )
+
+
+def wanted_of(
+    max_messages: int, wait: Duration, visibility_timeout: Duration | None
+) -> tuple[int, float, float | None]:
+    """How many messages, how long to wait for them, and how long they may take; all checked."""
+    visibility_s = optional(duration(0.001))(visibility_timeout)
+    return whole(1, 1_000_000)(max_messages), parse_duration(wait), visibility_s

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from penstock.client.gathered import size_of
 from penstock.client.link import Link
-from penstock.client.publisher import size_of
 from penstock.model.errors import (
     DiskFull,
     Forbidden,

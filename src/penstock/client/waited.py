@@ -13,7 +13,8 @@ from penstock.client.loop import LoopThread
 from penstock.client.merged import AnyRemote
 from penstock.client.pending import DIRECT
 from penstock.client.received import Received
-from penstock.client.remote import RemoteConsumer, wanted_of
+from penstock.client.remote import RemoteConsumer
+from penstock.client.requests import wanted_of
 from penstock.model.errors import BrokerClosed, ConnectionLost, ConsumerNotFound, LeaseLost, NotOwner, PenstockError
 from penstock.model.units import Duration
 from penstock.protocol.frames import Command

@@ -153,3 +153,9 @@ def find_slice(shards: Shards, name: str) -> tuple[str, Shard]:
 
 def _known(shards: Shards, topic: str) -> Iterator[Topic]:
     return (found for shard in shards if (found := shard.catalog.by_name.get(topic)) is not None)
+
+
+def known_topic(slices: Sequence[Shard], topic: str) -> Topic:
+    """A topic as one of these slices knows it: the dead letters of one are there when the first message has died."""
+    found = (known for shard in slices if (known := shard.catalog.by_name.get(topic)) is not None)
+    return next(found, None) or slices[0].topic(topic)

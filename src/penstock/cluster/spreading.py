@@ -6,42 +6,32 @@ slice, the one of its home last: whoever is interrupted finds it undone there, a
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cluster import publishing
-from penstock.cluster.slices import find, find_existing, places_of, spread_of
-from penstock.log.topics import Topic
-from penstock.model.config import TopicConfig
+from penstock.cluster.slices import find, find_existing, known_topic
 from penstock.model.errors import (
-    BrokerClosed,
     GroupInUse,
     GroupNotFound,
     InvalidArgument,
-    TopicExists,
 )
-from penstock.model.info import GroupInfo, TopicInfo
-from penstock.model.layout import TopicLayout
+from penstock.model.info import GroupInfo
 from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
-from penstock.model.merging import merge_groups, merge_layouts, merge_topics
+from penstock.model.merging import merge_groups
 from penstock.model.message import MessageId, StoredMessage
-from penstock.model.names import DEAD_LETTERS
 from penstock.model.options import check_limit, check_rate, optional, whole
-from penstock.model.placement import Spread, check_partition, is_slice, parse_slice, part_name, shards_of
-from penstock.model.schedules import DelayedMessage, check_open_topic
+from penstock.model.placement import check_partition
+from penstock.model.schedules import DelayedMessage
 from penstock.model.units import Duration, Time
 from penstock.shard.operations import dead_letters as letters_of
 from penstock.shard.operations import delays as delays_of
 from penstock.shard.operations import groups as groups_of
 from penstock.shard.operations import replay as replay_of
-from penstock.shard.reading.layouts import topic_layout
 from penstock.shard.upkeep import retention
-from penstock.views import info
 
 if TYPE_CHECKING:
     from penstock.cluster.shards import Shards
@@ -92,7 +82,7 @@ def seek_group(shards: Shards, topic: str, group: str, to: int | str | Time, *, 
     name, slices = find(shards, topic)
     if partition is not None:
         slices = _with_partition(slices, name, partition)
-    elif isinstance(to, int) and not isinstance(to, bool) and _known(slices, name).config.spread > 1:
+    elif isinstance(to, int) and not isinstance(to, bool) and known_topic(slices, name).config.spread > 1:
         raise InvalidArgument(f"{name} is spread over several shards: give the partition that offset {to} is of")
     for shard in reversed(slices):
         groups_of.seek_group(shard, name, group, to, partition=partition)
@@ -132,150 +122,18 @@ def delete_group(shards: Shards, topic: str, group: str) -> None:
     _where_it_is(shards, topic, lambda shard, name: groups_of.delete_group(shard, name, group))
 
 
-# Topics.
-
-
-def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
-    """Make a topic by hand, with options of its own; one that is spread is made in each of its shards."""
-    if is_slice(name):
-        return _create_slices(shards, name, options)
-    options, config = _checked(shards, name, options)
-    home, *others = places_of(shards, name, Spread(config.spread, config.partitions))
-    floor = home.catalog.floors.get(name, 0)
-    for shard in (*reversed(others), home):
-        _make_slice(shard, name, config, options, floor)
-    return topic_info(shards, name)
-
-
-def spread_of_new(shards: Shards, name: str, arguments: Mapping[str, object]) -> Spread | None:
-    """How a topic will be spread that is to be made; raises what making it would."""
-    options = {option: value for option, value in arguments.items() if option != "name"}
-    if options.get("spread", 1) == 1 and not name.endswith(DEAD_LETTERS):
-        return None
-    _, config = _checked(shards, name, options)
-    return None if config.spread == 1 else Spread(config.spread, config.partitions)
-
-
-def _create_slices(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
-    """Make those slices of a topic that are here: for `orders#0` also the first one, and with it the topic."""
-    topic, first = parse_slice(name)
-    config = TopicConfig.parse(options, shards.config.topic_defaults)
-    slices = shards_of(topic, config.spread, shards.count)
-    for number in reversed(slices if first == 0 else slices[1:]):
-        if number in shards:
-            _make_slice(shards[number], topic, config, options)
-    return topic_info(shards, part_name(topic))
-
-
-def _checked(shards: Shards, name: str, options: Mapping[str, object]) -> tuple[Mapping[str, object], TopicConfig]:
-    """The options of a topic that can be made."""
-    shard = shards.of(check_open_topic(name))
-    options, config = _with_spread(shards, name, options)
-    check_spread(name, config, shards.count)
-    letters = shard.catalog.by_name.get(name + DEAD_LETTERS)
-    if letters is not None and config.spread != letters.config.spread:
-        raise InvalidArgument(
-            f"{name}: {letters.name} is there from before, and over {letters.config.spread} shards: delete it first"
-        )
-    with shard.lock:
-        if name in shard.catalog.by_name:
-            raise TopicExists(f"the topic {name!r} exists already")
-    return options, config
-
-
-def _with_spread(shards: Shards, name: str, options: Mapping[str, object]) -> tuple[Mapping[str, object], TopicConfig]:
-    """The options of a topic; dead letters are spread as their topic is, for a slice has those of its own messages."""
-    config = TopicConfig.parse(options, shards.config.topic_defaults)
-    dead_of = spread_of(shards, name) if name.endswith(DEAD_LETTERS) and config.spread == 1 else None
-    if dead_of is not None:
-        options = {**options, "spread": dead_of.slices, "partitions": max(config.partitions, dead_of.slices)}
-        config = TopicConfig.parse(options, shards.config.topic_defaults)
-    return options, config
-
-
-def check_spread(name: str, config: TopicConfig, shards: int) -> None:
-    """Raise if a topic cannot be spread like this."""
-    if config.spread > shards:
-        raise InvalidArgument(f"{name}: spread: there are {shards} shards, so {config.spread} is too many")
-    if config.spread > config.partitions:
-        raise InvalidArgument(
-            f"{name}: spread: {config.partitions} partitions cannot be dealt to {config.spread} shards: "
-            f"give partitions={config.spread} or more"
-        )
-
-
-def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[str, object], floor: int = 0) -> None:
-    """Make one slice; one of an attempt that was interrupted, which has nothing in it, is as good if it is alike."""
-    try:
-        shard.create_topic(name, dict(options), floor).wait()
-    except TopicExists:
-        with shard.lock:
-            known = shard.topic(name)
-        if known.config.spread != config.spread or known.config.partitions != config.partitions:
-            shard.delete_topic(name).wait()
-            shard.create_topic(name, dict(options), floor).wait()
-
-
-def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
-    """Change options of a topic."""
-    topic, slices = find(shards, name)
-    known = _known(slices, topic)
-    for shard in reversed(slices):
-        if topic not in shard.catalog.by_name:  # no message of this slice has died yet
-            shard.create_topic(topic, asdict(known.config)).wait()
-        commit = shard.configure_topic(topic, options)
-        if commit is not None:
-            commit.wait()
-    return topic_info(shards, name)
-
-
-def delete_topic(shards: Shards, name: str) -> None:
-    """Delete a topic with all its messages."""
-    spread = spread_of(shards, name)
-    places = None if spread is None else places_of(shards, name, spread)
-    name, slices = find_existing(shards, name)
-    for shard in reversed(slices):
-        # The home is last, and knows from then on where a topic of this name begins in all shards.
-        floor = max((place.catalog.floors.get(name, 0) for place in places or ()), default=0)
-        shard.delete_topic(name, floor).wait()
-        if shard.state.files_to_delete:
-            with contextlib.suppress(BrokerClosed):  # closing writes one too
-                shard.checkpoint()
-
-
-def topic_info(shards: Shards, name: str) -> TopicInfo:
-    """A topic and its partitions."""
-    name, slices = find_existing(shards, name)
-    return merge_topics([_info_of(shard, name) for shard in slices])
-
-
-def _info_of(shard: Shard, name: str) -> TopicInfo:
-    with shard.lock:
-        return info.topic_info(shard.topic(name))
-
-
-def layout(shards: Shards, topic: str, *, segments: bool = True) -> TopicLayout:
-    """Where the messages and events of a topic lie."""
-    name, slices = find_existing(shards, topic)
-    found: list[TopicLayout] = []
-    for shard in slices:
-        with shard.lock:
-            found.append(topic_layout(shard.topic(name), shard.storage if segments else None))
-    return merge_layouts(found)
+# Delays, dead letters and the past.
 
 
 def trim(shards: Shards, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
     """Remove the segments that lie wholly before these offsets."""
     name, slices = find(shards, topic)
-    if _known(slices, name).config.spread == 1:
+    if known_topic(slices, name).config.spread == 1:
         return retention.trim(slices[0], name, before, events)
     own_events = dict(_by_slice(slices, name, groups_of.positions_of(events or {})))
     parts = _by_slice(slices, name, groups_of.positions_of(before))
     there = ((shard, own) for shard, own in parts if name in shard.catalog.by_name)
     return sum(retention.trim(shard, name, own, own_events[shard]) for shard, own in there)
-
-
-# Delays, dead letters and the past.
 
 
 def delayed(shards: Shards, topic: str, *, limit: int | None = None) -> list[DelayedMessage]:
@@ -359,7 +217,7 @@ def replay(
         slices = _with_partition(slices, name, partition)
     shared = check_rate(rate)
     if shared is not None and isinstance(to, str):  # the replays of all slices go on at the same time
-        shared /= _known(slices, name).config.spread
+        shared /= known_topic(slices, name).config.spread
     return sum(
         replay_of.replay(
             shard,
@@ -394,15 +252,9 @@ def _where_it_is(shards: Shards, topic: str, ask: Callable[[Shard, str], Answer]
     return found[::-1]
 
 
-def _known(slices: Sequence[Shard], topic: str) -> Topic:
-    """A topic as one of these slices knows it: the dead letters of one are there when the first message has died."""
-    found = (known for shard in slices if (known := shard.catalog.by_name.get(topic)) is not None)
-    return next(found, None) or slices[0].topic(topic)
-
-
 def _with_partition(slices: Sequence[Shard], topic: str, partition: object) -> Sequence[Shard]:
     """The slice that has a partition, if it is one of these."""
-    known = _known(slices, topic)
+    known = known_topic(slices, topic)
     if known.config.spread == 1:
         return slices
     check_partition(topic, len(known.partitions), partition)
@@ -411,7 +263,7 @@ def _with_partition(slices: Sequence[Shard], topic: str, partition: object) -> S
 
 def _by_slice(slices: Sequence[Shard], topic: str, given: Mapping[int, int]) -> Iterator[tuple[Shard, dict[int, int]]]:
     """What is given by partition, for each slice: all of them are asked to do it, the first one last."""
-    known = _known(slices, topic)
+    known = known_topic(slices, topic)
     if known.config.spread == 1:
         yield slices[0], dict(given)
         return

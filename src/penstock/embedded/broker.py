@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.cluster import gathering, publishing, spreading
+from penstock.cluster import gathering, publishing, spreading, topics
 from penstock.cluster.shards import open_shards
 from penstock.cluster.slices import find_existing
 from penstock.embedded.administration import Administration
@@ -258,12 +258,12 @@ class Broker(Administration):
 
     def layout(self, topic: str, *, segments: bool = True) -> TopicLayout:
         """Where the messages and events of a topic lie: how far they reach, and the segment files, if wanted."""
-        return spreading.layout(self.shards, topic, segments=segments)
+        return topics.layout(self.shards, topic, segments=segments)
 
     def create_topic(self, name: str, **config: Any) -> TopicInfo:
         """Make a topic with options of its own: `partitions`, `spread`, `retention_age`, `retention_bytes`, …."""
         with Uninterrupted():
-            return spreading.create_topic(self.shards, name, config)
+            return topics.create_topic(self.shards, name, config)
 
     def configure_topic(self, name: str, **options: Any) -> TopicInfo:
         """Change options of a topic, such as `retention_age` or `visibility_timeout`; `partitions` and `order` stay.
@@ -271,12 +271,12 @@ class Broker(Administration):
         Consumers that are at work follow at once: what they hold stays as it was leased to them.
         """
         with Uninterrupted():
-            return spreading.configure_topic(self.shards, name, options)
+            return topics.configure_topic(self.shards, name, options)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages; a topic made later under this name goes on with higher offsets."""
         with Uninterrupted():
-            spreading.delete_topic(self.shards, name)
+            topics.delete_topic(self.shards, name)
 
     def settle(self) -> None:
         """Turn what is in the journal into Parquet segments now (very many tiny topics stay: docs/decisions/0003)."""

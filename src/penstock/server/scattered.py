@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from penstock.api.operations import OPERATIONS
 from penstock.cluster.shards import Shards
 from penstock.cluster.slices import held_slices, spread_of
-from penstock.cluster.spreading import spread_of_new
+from penstock.cluster.topics import spread_of_new
 from penstock.model.errors import BrokerClosed, GroupNotFound, NotOwner, ScheduleNotFound, TopicNotFound, TopicSpread
 from penstock.model.info import GroupInfo, TopicInfo
 from penstock.model.layout import TopicLayout

@@ -101,10 +101,8 @@ class TopicDispatcher:
             active.assignment = None  # of those who were here before
         else:
             if active.assignment is None:
-                topic = self.topic
-                active.assignment = Assignment(
-                    len(topic.partitions), own=topic.own_partitions, before=topic.partitions_before
-                )
+                own, before = self.topic.own_partitions, self.topic.partitions_before
+                active.assignment = Assignment(len(self.topic.partitions), own=own, before=before)
             active.assignment.join(member.consumer, now.monotonic_s, member.session_timeout_s)
             self._revoke(active)
             self.time_changed()
