@@ -17,7 +17,7 @@ from penstock.embedded.consumer import Consumer, Delivery
 BOTH = {
     *("flush", "publish_soon", "ping", "report_pipeline", "pipelines", "stage_packed"),
     *("cluster", "move_shard", "drain_process", "balance_shards"),
-    *("ask", "call", "join", "link", "pages", "partitions", "publisher"),
+    *("ask", "call", "join", "link", "pages", "partitions", "publisher", "slices"),
     *("letter_pages", "redrive_steps", "purge_chosen"),
 }
 EXTRA: dict[type, set[str]] = {

@@ -116,7 +116,7 @@ def _make_slice(shard: Shard, name: str, config: TopicConfig, options: Mapping[s
 def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
     """Change options of a topic."""
     topic, slices = find(shards, name)
-    known = known_topic(slices, topic)
+    known = known_topic(slices, check_open_topic(topic))
     for shard in reversed(slices):
         if topic not in shard.catalog.by_name:  # no message of this slice has died yet
             shard.create_topic(topic, asdict(known.config)).wait()
