@@ -73,8 +73,8 @@ def is_slice(name: object) -> bool:
 
 
 def whole_name(name: str) -> str:
-    """The topic whose slice is meant, or that is meant itself."""
-    return name.partition(_SLICE)[0]
+    """The topic whose slice is meant, or that is meant itself; what is no name is judged by others."""
+    return name.partition(_SLICE)[0] if is_slice(name) else name
 
 
 def parse_slice(name: str) -> tuple[str, int | None]:
