@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock import Client
     from penstock.model.processes import ClusterInfo
 
-app = new_app("Show the processes of a server, and move shards between them.")
+app = new_app("Show the processes of a server and their shards, and move shards between them.")
 
 _Process = Annotated[int, typer.Argument(metavar="PROCESS", help="Its number, as it is shown.", show_default=False)]
 
