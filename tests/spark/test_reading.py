@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import penstock
-from penstock.cluster import spreading
 from penstock.shard.reading.layouts import topic_layout
 from penstock.storage.read_only import ReadOnlyStorage
 from tests.sharding import home_of
@@ -77,9 +76,8 @@ def test_L2_every_column_of_every_row_is_what_the_broker_gives_on_every_path(
         assert default.columns == [*kafka, "priority", "deliver_at", "message_id"]
         assert rows_of(default.select(*FULL.fieldNames())) == stored(messages, 10)
         with monkeypatch.context() as patched:  # as executors on another machine see it: no file is there
-            patched.setattr(
-                spreading, "topic_layout", lambda topic, _: topic_layout(topic, ReadOnlyStorage("/nowhere"))
-            )
+            elsewhere = ReadOnlyStorage("/nowhere")
+            patched.setattr("penstock.cluster.topics.topic_layout", lambda topic, _: topic_layout(topic, elsewhere))
             assert "/nowhere/" in client.layout("a").messages[0].segments[0].path
             assert rows_of(_read(spark, servers=server.address, subscribe=topics)) == expected
     assert rows_of(_read(spark, path=tmp_path / "data", subscribe=topics)) == expected
