@@ -24,6 +24,7 @@ SHARDS, PROCESSES = 8, 4
 _TOPICS = [topic_in(shard, SHARDS) for shard in range(SHARDS)]
 _GROUP = "behind"
 _ACKED_EVERY = 10  # so that the state of the group is not a single number
+_IN_FLIGHT_MAX = 1_000_000  # of a consumer
 _MOVED = 0
 _MOVES = 4  # in a round
 
@@ -45,7 +46,7 @@ def fill(directory: Path, unacked: int) -> None:
     with penstock.open(directory, shards=SHARDS) as broker:
         for number in range(count // BATCH):
             broker.publish_many(topic, batch(number))
-        with broker.consumer(topic, _GROUP, max_in_flight=count) as consumer:
+        with broker.consumer(topic, _GROUP, max_in_flight=min(count, _IN_FLIGHT_MAX)) as consumer:
             while messages := consumer.receive(BATCH):
                 consumer.ack([message for message in messages if message.offset % _ACKED_EVERY == 0])
 
