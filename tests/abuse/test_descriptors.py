@@ -46,7 +46,7 @@ def flood(target: Target, held: contextlib.ExitStack) -> None:
 
 def journal_files(target: Target) -> int:
     """The highest number that a journal file has had."""
-    return max(int(file.name.partition(".")[0]) for file in (target.path / "journal").iterdir())
+    return max(int(file.name.partition(".")[0]) for file in target.path.glob("**/journal/*"))
 
 
 def test_H6_idle_connections_on_all_ports_leave_the_journal_its_descriptors(small: Target) -> None:

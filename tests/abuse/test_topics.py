@@ -24,6 +24,7 @@ def crowded(tmp_path: Path) -> Iterator[Target]:
         yield started
 
 
+@pytest.mark.one_shard("limits are those of each shard")
 def test_R1_a_flood_of_new_topics_is_refused_at_the_limit(crowded: Target) -> None:
     token = crowded.token("flood", "publish")
     refused = 0
