@@ -17,6 +17,7 @@ from penstock.client import AsyncClient
 from penstock.client.merged import MergedConsumer
 from penstock.client.remote import RemoteConsumer
 from penstock.model.errors import LeaseLost
+from penstock.protocol.frames import REPLY, Command
 from tests.cluster.several import Several, several
 from tests.server.harness import soon
 
@@ -210,6 +211,40 @@ def test_Q2_what_a_loop_holds_ready_and_loses_is_not_handed_out_but_comes_again(
                     if len(came) == 40:
                         break
             assert set(came.values()) == {1}
+
+    run(work())
+
+
+def test_Q2_messages_of_a_reply_that_comes_late_are_not_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their shard has moved meanwhile, and others have them."""
+
+    async def work() -> None:
+        async with opened(tmp_path) as (servers, client, topics), AsyncClient(servers.address) as other:
+            topic = topics[0]
+            late: list[tuple[int, int, bytes]] = []
+            async with await client.consumer(topic, "g") as consumer:
+                handle = consumer.remote.link._received
+
+                def hold_deliveries(command: int, correlation: int, body: memoryview | bytes) -> None:
+                    if command == Command.RECEIVE | REPLY:
+                        late.append((command, correlation, bytes(body)))
+                    else:
+                        handle(command, correlation, body)
+
+                monkeypatch.setattr(consumer.remote.link, "_received", hold_deliveries)
+                receiving = asyncio.create_task(consumer.receive(10, wait=20))
+                await other.publish(topic, "first")
+                await soon(lambda: late, "the messages are on their way")
+                await servers.move(servers.map.shard_of(topic), 1 - servers.owner_of(topic))
+                async with await other.consumer(topic, "g") as second:
+                    for message in await second.receive(1, wait=10):
+                        await message.ack()
+                for reply in late:
+                    handle(*reply)
+                await other.publish(topic, "second")
+                assert [message.value for message in await receiving] == [b"second"]
 
     run(work())
 

@@ -189,7 +189,7 @@ class MergedConsumer(Generic[Message]):
             if not (found and isinstance(error, PenstockError)):  # else the next call hears what is wrong
                 self.give_back(found)
                 raise
-        return [message for message in found if message.lease is None or self._lives(message.lease)], is_all
+        return self._living(found), is_all
 
     async def _wait_for(
         self,
@@ -219,7 +219,7 @@ class MergedConsumer(Generic[Message]):
             raise errors[0]
         if len(found) > wanted:
             self.give_back(found[wanted:])
-        return found[:wanted]
+        return self._living(found[:wanted])
 
     async def _first_messages(
         self, asked: list[asyncio.Task[list[Message]]], joining: list[asyncio.Task[None]]
@@ -303,6 +303,13 @@ class MergedConsumer(Generic[Message]):
                 raise outcome
         if lost:
             raise LeaseLost.of(lost, len(some))
+
+    def _living(self, messages: list[Message]) -> list[Message]:
+        """Those that are leased still: shards may have moved while others were asked."""
+        if self._autoack:
+            return messages
+        lost = {lease for lease in {message.lease for message in messages} if lease is None or not self._lives(lease)}
+        return [message for message in messages if message.lease not in lost] if lost else messages
 
     def _lives(self, lease: Lease) -> bool:
         return self._part_with(lease.topic, lease.partition).holds(lease)

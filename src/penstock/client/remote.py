@@ -192,8 +192,7 @@ class RemoteConsumer(Generic[Message]):
             except (ConnectionLost, ConsumerNotFound, NotOwner) as error:
                 if self.closed or loop.time() >= until_s + self.link.timeout_s:
                     raise
-                if self._seat.generation == generation:
-                    await self._seat.lost(error)
+                await self._seat.lost(error, generation)
                 continue
             if found or loop.time() >= until_s or self.closed:
                 self._keep(found)
@@ -205,21 +204,23 @@ class RemoteConsumer(Generic[Message]):
         try:
             found = await self._ask_for_messages(wanted, 0.0, visibility_s)
         except (ConnectionLost, ConsumerNotFound, NotOwner) as error:
-            if self._seat.generation == generation:
-                await self._seat.lost(error)
+            await self._seat.lost(error, generation)
             return None
         self._keep(found)
         return found
 
     async def _ask_for_messages(self, wanted: int, wait_s: float, visibility_s: float | None) -> list[Message]:
         future: asyncio.Future[list[Message]] = self.link.loop.create_future()
+        generation = self._seat.generation
 
         def on_reply(reply: bytes | None, error: PenstockError | None) -> None:
             if error is not None or reply is None:
                 if not future.done():
                     future.set_exception(error or PenstockError("no reply"))
                 return
-            found = self.messages_in(reply)
+            found = self.messages_in(reply, generation)
+            if not (self._options.autoack or (self.is_joined and self._seat.generation == generation)):
+                found.clear()  # it comes late: its shard is elsewhere by now, where others may have them
             if not future.done():
                 future.set_result(found)
             elif found:  # nobody wants them any more
@@ -243,15 +244,15 @@ class RemoteConsumer(Generic[Message]):
         """Nobody waits for the messages of a request any more."""
         self.link.tell(Command.CANCEL, encode(Cancel(self.number, correlation)))
 
-    def messages_in(self, reply: bytes) -> list[Message]:
-        """The messages of a reply."""
-        return self._messages(decode_delivery(reply).rows)
+    def messages_in(self, reply: bytes, generation: int) -> list[Message]:
+        """The messages of a reply to what was asked on a connection."""
+        return self._messages(decode_delivery(reply).rows, generation)
 
-    def _messages(self, rows: list[Rows]) -> list[Message]:
+    def _messages(self, rows: list[Rows], generation: int) -> list[Message]:
         now_s = time.monotonic()
         found: list[Message] = []
         for some in rows:
-            lease = Lease(some, self._face, self._seat.generation, now_s)
+            lease = Lease(some, self._face, generation, now_s)
             found += messages_of(some, self._class, lease)
         return found
 
@@ -314,7 +315,7 @@ class RemoteConsumer(Generic[Message]):
                 return
             self._broken = error
         self._ahead = delivery.ahead
-        self._buffer.extend(self._messages(delivery.rows))
+        self._buffer.extend(self._messages(delivery.rows, self._seat.generation))
         self._arrived.set()
 
     def _take(self) -> Message | None:

@@ -73,8 +73,10 @@ class Seat:
                     raise
                 await asyncio.sleep(_TAKEN_S)
 
-    async def lost(self, error: Exception) -> None:
-        """The server does not know the consumer (any more): the next `take` joins again."""
+    async def lost(self, error: Exception, generation: int) -> None:
+        """The server does not know the consumer of that connection (any more): the next `take` joins again."""
+        if self.generation != generation:
+            return
         self.number = 0
         if isinstance(error, NotOwner):
             await asyncio.sleep(_ON_ITS_WAY_S)

@@ -65,30 +65,32 @@ class WaitedConsumer(Generic[Message]):
         assert self._alone is not None
         body = self._alone.asking_for(wanted, wait_s, visibility_s)
         replies: list[bytes] = []
+        generation = direct.generation
+        unwanted = partial(self._unwanted, generation)
         try:
             patience_s = wait_s + self._remote.timeout_s
-            if direct.ask(Command.RECEIVE, body, replies, timeout_s=patience_s, unwanted=self._unwanted):
-                received += self._alone.messages_in(replies[0])
+            if direct.ask(Command.RECEIVE, body, replies, timeout_s=patience_s, unwanted=unwanted):
+                received += self._alone.messages_in(replies[0], generation)
         except (ConnectionLost, ConsumerNotFound, NotOwner):
             pass  # the loop subscribes again
         except PenstockError:
             raise
         except BaseException:
             with contextlib.suppress(BrokerClosed):
-                self._loop.call(partial(self._give_up, replies))
+                self._loop.call(partial(self._give_up, replies, generation))
             raise
 
-    def _give_up(self, replies: list[bytes]) -> None:
+    def _give_up(self, replies: list[bytes], generation: int) -> None:
         """Nobody waits for messages any more; those that came are released."""
         assert self._alone is not None
         if not replies:
             self._alone.cancel(DIRECT)
         for reply in replies:
-            self._unwanted(reply, None)
+            self._unwanted(generation, reply, None)
 
-    def _unwanted(self, reply: bytes | None, _: PenstockError | None) -> None:
+    def _unwanted(self, generation: int, reply: bytes | None, _: PenstockError | None) -> None:
         if reply is not None and self._alone is not None:
-            self._alone.give_back(self._alone.messages_in(reply))
+            self._alone.give_back(self._alone.messages_in(reply, generation))
 
     async def _receive(
         self, received: list[Message], max_messages: int, wait: Duration, visibility_timeout: Duration | None
