@@ -141,6 +141,23 @@ def test_operations_on_a_topic_reach_all_of_its_slices(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("spread", [1, 2])
+def test_L3_a_topic_made_again_goes_on_with_higher_offsets(spread: int, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with spread_topic(tmp_path) as (_, client):
+            for before, after in ((SHARDS, spread), (spread, SHARDS)):
+                await client.delete_topic("orders")
+                await client.create_topic("orders", partitions=8, spread=before)
+                ids = await client.publish_many("orders", [Message("v", partition=5)] * 20)
+                await client.delete_topic("orders")
+                await client.create_topic("orders", partitions=8, spread=after)
+                for partition in range(8):
+                    new = await client.publish("orders", "new", partition=partition)
+                    assert new.offset > max(identity.offset for identity in ids)
+
+    asyncio.run(work())
+
+
 def test_C12_publishing_and_consuming_go_on_while_slices_move(tmp_path: Path) -> None:
     async def work() -> None:
         async with spread_topic(tmp_path) as (servers, client):

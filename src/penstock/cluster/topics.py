@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from penstock.shard.shard import Shard
 
 
-def create_topic(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
+def create_topic(shards: Shards, name: str, options: Mapping[str, object], floor: int = 0) -> TopicInfo:
     """Make a topic by hand, with options of its own; one that is spread is made in each of its shards."""
     if is_slice(name):
-        return _create_slices(shards, name, options)
+        return _create_slices(shards, name, options, floor)
     options, config = _checked(shards, name, options)
     home, *others = places_of(shards, name, Spread(config.spread, config.partitions))
     floor = home.catalog.floors.get(name, 0)
@@ -53,14 +53,14 @@ def spread_of_new(shards: Shards, name: str, arguments: Mapping[str, object]) ->
     return None if config.spread == 1 else Spread(config.spread, config.partitions)
 
 
-def _create_slices(shards: Shards, name: str, options: Mapping[str, object]) -> TopicInfo:
+def _create_slices(shards: Shards, name: str, options: Mapping[str, object], floor: int) -> TopicInfo:
     """Make those slices of a topic that are here: for `orders#0` also the first one, and with it the topic."""
     topic, first = parse_slice(name)
     config = TopicConfig.parse(options, shards.config.topic_defaults)
     slices = shards_of(topic, config.spread, shards.count)
     for number in reversed(slices if first == 0 else slices[1:]):
         if number in shards:
-            _make_slice(shards[number], topic, config, options)
+            _make_slice(shards[number], topic, config, options, floor)
     return topic_info(shards, part_name(topic))
 
 
@@ -126,14 +126,14 @@ def configure_topic(shards: Shards, name: str, options: Mapping[str, object]) ->
     return topic_info(shards, name)
 
 
-def delete_topic(shards: Shards, name: str) -> None:
-    """Delete a topic with all its messages."""
+def delete_topic(shards: Shards, name: str, floor: int = 0) -> None:
+    """Delete a topic with all its messages; a later one begins at the floor at least."""
     spread = spread_of(shards, name)
     places = None if spread is None else places_of(shards, name, spread)
     name, slices = find_existing(shards, name)
     for shard in reversed(slices):
         # The home is last, and knows from then on where a topic of this name begins in all shards.
-        floor = max((place.catalog.floors.get(name, 0) for place in places or ()), default=0)
+        floor = max(floor, *(place.catalog.floors.get(name, 0) for place in places or (shard,)))
         shard.delete_topic(name, floor).wait()
         if shard.state.files_to_delete:
             with contextlib.suppress(BrokerClosed):  # closing writes one too

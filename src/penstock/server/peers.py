@@ -52,6 +52,8 @@ Here = Callable[[Sequence[int]], Awaitable[Any]]
 """How this process answers for shards, by their numbers."""
 SHARDS = "shards"
 """The argument by which one process tells another which shards it asks for."""
+FLOOR = "floor"
+"""The argument by which the process of a topic's home tells where a topic of its name begins at least."""
 _LOCAL = frozenset({"create_token", "tokens", "revoke_token", "report_pipeline"})
 _LOCAL_ABOUT = frozenset({"cluster", "move_shard", "drain_process", "balance_shards"})
 

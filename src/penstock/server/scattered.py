@@ -30,12 +30,12 @@ from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.server.membership import Membership
 from penstock.server.operations import LETTERS_BYTES
-from penstock.server.peers import SHARDS, Peers
+from penstock.server.peers import FLOOR, SHARDS, Peers
 
 Answers = Sequence[Any]
 Arguments = Mapping[str, Any]
-Here = Callable[[Arguments], Awaitable[Any]]
-"""Do the operation in this process, with these arguments."""
+Here = Callable[[str, Arguments], Awaitable[Any]]
+"""Do an operation in this process, with these arguments."""
 
 
 class Scattered(NamedTuple):
@@ -199,12 +199,17 @@ class ScatteredTopics:
         result, merge = _TOGETHER[operation]
         if operation == "create_topic":  # as it was found out here, which others cannot
             spread = scattered.spread
-            arguments = {**arguments, "spread": spread.slices, "partitions": spread.partitions}
+            floor = self._shards.of(scattered.topic).catalog.floors.get(scattered.topic, 0)
+            arguments = {**arguments, "spread": spread.slices, "partitions": spread.partitions, FLOOR: floor}
+        elif operation == "delete_topic":
+            asked = {"topic": scattered.topic, "segments": False}
+            layout: TopicLayout = await self._do(scattered._replace(argument="topic"), "layout", asked, here)
+            arguments = {**arguments, FLOOR: max(log.end for log in layout.messages)}
         own, held = self._membership.number, self._peers.held()
         places = self.processes(scattered.topic, scattered.spread)
-        asked = {**arguments, scattered.argument: part_name(scattered.topic)}
+        of_part = {**arguments, scattered.argument: part_name(scattered.topic)}
         asking = (
-            self._peers.ask(process, operation, {**asked, SHARDS: held[process]}, result)
+            self._peers.ask(process, operation, {**of_part, SHARDS: held[process]}, result)
             for process in sorted(places - {own})
         )
         answers: list[Any] = await asyncio.gather(*asking, return_exceptions=True)
@@ -213,7 +218,7 @@ class ScatteredTopics:
                 raise answer
         try:
             name = slice_name(scattered.topic, 0) if operation == "create_topic" else part_name(scattered.topic)
-            answers.append(await here({**arguments, scattered.argument: name, SHARDS: held[own]}))
+            answers.append(await here(operation, {**arguments, scattered.argument: name, SHARDS: held[own]}))
         except _MISSING as error:
             answers.append(error)
         found = [answer for answer in answers if not isinstance(answer, BaseException)]
@@ -221,14 +226,14 @@ class ScatteredTopics:
             raise answers[-1]
         return merge(found, arguments)
 
-    async def schedule(self, scattered: Scattered, arguments: Arguments, here: Here, remove: Here) -> Schedule:
+    async def schedule(self, scattered: Scattered, arguments: Arguments, here: Here) -> Schedule:
         """Make a schedule in the slice of its key, and remove those of its name elsewhere."""
         number = self._slice_of(scattered, "schedule", arguments)
         process = self._process_of(scattered, number)
         made: Schedule = await self._at_one(scattered, "schedule", arguments, here)
         if process != self._membership.number:
             with contextlib.suppress(ScheduleNotFound):
-                await remove({"name": arguments["name"]})
+                await here("remove_schedule", {"name": arguments["name"]})
         await self._peers.remove_elsewhere(str(arguments["name"]), process)
         return made
 
@@ -238,7 +243,7 @@ class ScatteredTopics:
         process = self._process_of(scattered, number)
         asked = arguments if argument == "identity" else {**arguments, argument: slice_name(scattered.topic, number)}
         if process == self._membership.number:
-            return await here(asked)
+            return await here(operation, asked)
         return await self._peers.ask(process, operation, asked, _AT_ONE[operation])
 
     @staticmethod

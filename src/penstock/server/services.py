@@ -10,7 +10,9 @@ from typing import Any
 from penstock.aio.broker import around
 from penstock.api.operation import About
 from penstock.api.operations import OPERATIONS
+from penstock.cluster import topics
 from penstock.embedded.broker import Broker
+from penstock.model.info import TopicInfo
 from penstock.model.message import Message, MessageIds
 from penstock.model.placement import slice_name
 from penstock.protocol.publishing import encode_publish
@@ -25,7 +27,7 @@ from penstock.server.membership import Membership
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import own_names, prepare, seen_by
-from penstock.server.peers import SHARDS, Here, Peers, do_with
+from penstock.server.peers import FLOOR, SHARDS, Here, Peers, do_with
 from penstock.server.pipelines import Pipelines
 from penstock.server.process_operations import Processes
 from penstock.server.scattered import ScatteredTopics
@@ -120,10 +122,9 @@ class Services:
             return await run(work)
         scattered = self.scattered.find(operation, arguments)
         if scattered is not None:  # what was asked for is allowed: it was prepared
-            do = partial(self._do, operation)
             if operation == "schedule":
-                return await self.scattered.schedule(scattered, arguments, do, partial(self._do, "remove_schedule"))
-            return await self.scattered.do(scattered, operation, arguments, do)
+                return await self.scattered.schedule(scattered, arguments, self._do)
+            return await self.scattered.do(scattered, operation, arguments, self._do)
         if operation == "schedule":
             made = await run(work)
             await self.peers.remove_elsewhere(str(arguments["name"]), self.membership.number)
@@ -164,13 +165,25 @@ class Services:
     def prepare(self, principal: Principal, operation: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """What does an operation by its name in a thread; raises here if it is not allowed."""
         shards: Sequence[int] | None = None
-        if principal is PEER and SHARDS in arguments:
+        floor: int | None = None
+        if principal is PEER:
             arguments = dict(arguments)
-            shards = arguments.pop(SHARDS)
+            shards, floor = arguments.pop(SHARDS, None), arguments.pop(FLOOR, None)
         work = prepare(self.broker, self.pipelines, self.processes, principal, operation, arguments)
+        if floor is not None:
+            work = partial(self._with_floor, operation, arguments, floor)
         if shards is not None:
             return partial(do_with, self.shards, shards, work)
         return partial(self._with_new_tokens, work) if OPERATIONS[operation].about is About.TOKENS else work
+
+    def _with_floor(self, operation: str, arguments: Mapping[str, Any], floor: int) -> TopicInfo | None:
+        """Make or delete what this process has of a topic, whose offsets do not begin anew."""
+        options = dict(arguments)
+        name = options.pop("name")
+        if operation == "create_topic":
+            return topics.create_topic(self.shards, name, options, floor)
+        topics.delete_topic(self.shards, name, floor)
+        return None
 
     def _with_new_tokens(self, work: Callable[[], Any]) -> Any:
         """Have tokens that were made or revoked count at once."""
