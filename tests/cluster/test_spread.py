@@ -17,6 +17,7 @@ from penstock.model.errors import (
     TopicExists,
     TopicNotFound,
 )
+from penstock.model.intake import check_message, check_messages
 from penstock.model.placement import Spread
 from penstock.testing import MemoryStorage, VirtualClock
 
@@ -265,6 +266,19 @@ def test_a_deletion_that_was_interrupted_is_finished_by_the_next_attempt(
     broker.delete_topic("orders")
     _can_be_used(broker, lambda: broker.create_topic("orders", partitions=PARTITIONS, spread=SHARDS))
     assert min(message.offset for message in broker.read("orders")) > max(identity.offset for identity in ids)
+
+
+def test_who_publishes_to_a_slice_that_is_deleted_at_that_moment_makes_no_topic(broker: penstock.Broker) -> None:
+    _, (home, *others) = broker.shards.slices("orders")
+    broker.delete_topic("orders")
+    for shard in others:
+        with pytest.raises(TopicNotFound, match="was deleted meanwhile"):
+            shard.publish_single("orders", check_message(Message("v"), broker.shards.config, 0), None, 0)
+        with pytest.raises(TopicNotFound, match="was deleted meanwhile"):
+            shard.publish_intake("orders", check_messages(["v"], broker.shards.config, 0), 0)
+    assert broker.topics() == []
+    broker.publish("orders", "v")
+    assert list(broker.shards.slices("orders")[1]) == [home]
 
 
 def _can_be_used(broker: penstock.Broker, make: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ from penstock.log.topics import Topic
 from penstock.model.config import TopicConfig
 from penstock.model.errors import LimitExceeded, TopicExists, TopicNotFound
 from penstock.model.names import DEAD_LETTERS
-from penstock.model.placement import check_partition, living
+from penstock.model.placement import check_partition, living, shard_of
 from penstock.model.schedules import SCHEDULES, check_open_topic
 from penstock.shard.core import Core
 
@@ -86,6 +86,7 @@ class Topics:
                 check_partition(name, config.partitions, partition)
         if topic is None or topic.reserved:
             self._check_room_for(check_open_topic(name))
+            self._check_home_of(name)
         elif topic.deleting:
             raise TopicNotFound(f"the topic {name!r} is being deleted")
         return topic, config
@@ -98,6 +99,12 @@ class Topics:
                 f"the topic {name!r} is not made: there are {len(topics):,} topics, and the limit is {limit:,} "
                 "(max_topics); delete some that are not needed, or raise it"
             )
+
+    def _check_home_of(self, name: str) -> None:
+        """Raise unless a topic that nobody makes by hand lives here, or its messages die here."""
+        place, known = self._core.catalog.place, self._core.catalog.by_name
+        if shard_of(name, place.shards) != place.number and name not in known and living(name) not in known:
+            raise TopicNotFound(f"the topic {name!r} was deleted meanwhile")
 
     def default_config(self, name: str) -> TopicConfig:
         """How a topic is kept that nobody configured; dead letters and schedules stay until they are dealt with."""
