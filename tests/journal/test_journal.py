@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.journal import Commit
 from penstock.journal.layout import file_name
-from penstock.model.errors import DiskFull, Overloaded, StorageFailed
+from penstock.model.errors import BrokerClosed, DiskFull, Overloaded, StorageFailed
+from penstock.model.events import Event, EventKind
 from penstock.model.message import Message
+from penstock.shard.operations.groups import create_group, group
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import Settler
 from penstock.testing import FaultyStorage, MemoryStorage
@@ -128,6 +131,37 @@ def test_R5_a_write_error_freezes_writes_too(shard_on: ShardOn) -> None:
     with pytest.raises(StorageFailed):
         publish(shard, b"after")
     assert values(shard) == [b"safe"]
+
+
+def test_Q2_what_happens_while_a_shard_closes_is_committed_and_what_comes_later_refused(
+    shard_on: ShardOn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FaultyStorage(seed=1)
+    shard = shard_on(storage)
+    publish(shard, b"v")
+    create_group(shard, "t", "g")
+    commits: list[Commit] = []
+
+    def ack() -> None:
+        with shard.lock:
+            acked = Event(EventKind.ACKED, shard.clock.wall_us(), 0, 1, "g")
+            commits.append(shard.core.log_events(shard.topic("t"), [(0, acked)]))
+
+    noted = shard.checkpoints.write
+
+    def note_late(*, clean: bool) -> None:
+        noted(clean=clean)
+        ack()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard, "checkpoint", note_late)
+        shard.close()
+    assert commits[0].done
+    assert not commits[0].failed
+    with pytest.raises(BrokerClosed):
+        ack()
+    again = shard_on(storage.crash())
+    assert group(again, "t", "g").acked == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

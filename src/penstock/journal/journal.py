@@ -95,6 +95,7 @@ class Journal(JournalFiles, Generic[B]):
         self.next_sequence = next_sequence  # of the next file
         self.current = current  # the file being written
         self.frozen: StorageFailed | None = None  # why nothing can be written any more
+        self.closed = False
         self.commits = 0
         self.observer = CommitObserver()
         self.wake_flusher: Callable[[], None] = lambda: None
@@ -225,8 +226,13 @@ class Journal(JournalFiles, Generic[B]):
         self.frozen = StorageFailed("this is a forked process: the broker belongs to its parent")
 
     def close(self) -> None:
-        """Close the files."""
-        with self._disk_lock, self._lock:
+        """Commit what came until now, and close the files: nothing is taken any more."""
+        with self._disk_lock:
+            while not self.closed:
+                self._commit_gathered()
+                with self._lock:
+                    self.closed = not self.gathering.blocks
+        with self._lock:
             for file in self.files.values():
                 file.handle.close()
 

@@ -76,6 +76,8 @@ class Core:
         """
         assert self.lock.held
         self.journal.check_alive()
+        if self.journal.closed:
+            raise self.closing()
         if topic.id not in self.catalog.by_id:
             raise TopicNotFound(f"the topic {topic.name!r} was deleted")
         gathering = self.journal.gathering
