@@ -281,3 +281,20 @@ def test_how_long_a_lease_lasts_is_set_by_topic_group_consumer_and_call_the_near
         assert message.lease.visibility_s == 80
         clock.advance(79)
         message.ack()
+
+
+def test_a_record_of_events_is_never_large(clock: VirtualClock) -> None:
+    """Whoever decodes one lets nobody else run: other shards of a process would wait while one is opened."""
+    storage = MemoryStorage()
+    with penstock.open(storage=storage, clock=clock, settle_after=3600) as broker:
+        broker.publish_many("t", [b""] * 100_000)
+        with broker.consumer("t", "g", max_in_flight=100_000) as consumer:
+            while messages := consumer.receive(1000):
+                consumer.ack(messages[::2])
+        log = broker.shards.of("t").topic("t").partitions[0].events
+        assert log is not None
+        released = [block.length for block in log.blocks() if block.length > 40_000]
+        assert len(released) > 1
+        assert max(released) < 512 << 10
+    with penstock.open(storage=storage, clock=clock) as broker:
+        assert broker.group("t", "g").ready == 50_000

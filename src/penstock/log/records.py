@@ -183,13 +183,14 @@ class SingleMessages(Messages):
 
 
 class Events(Record):
-    """What happened to messages of a partition; takes more until the group is written."""
+    """What happened to messages of a partition; takes more until the group is written, or it is large."""
 
-    __slots__ = ("events",)
+    __slots__ = ("events", "size_bytes")
 
     def __init__(self, topic: int, partition: int, base: int, timestamp_us: int) -> None:
         super().__init__(BlockKind.EVENTS, topic, partition, base, 0, timestamp_us)
         self.events: list[Event] = []
+        self.size_bytes = 0  # about
 
     def add(self, event: Event) -> None:
         """Take an event in."""

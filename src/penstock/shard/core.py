@@ -22,6 +22,7 @@ from penstock.storage import Storage
 
 MESSAGE_BYTES = 48  # what a message counts against the limits of buffers, beside what is in it
 _EVENT_BYTES = 64
+_EVENTS_BYTES_MAX = 256 << 10  # of one record: whoever decodes it lets nobody else run meanwhile
 
 
 class Core:
@@ -85,10 +86,12 @@ class Core:
             partition = topic.partitions[number]
             log = reserve_event_log(partition) if partition.events is None else partition.events
             record = gathering.open.get(log)
-            if record is None:
+            assert record is None or isinstance(record, Events)
+            if record is None or record.size_bytes > _EVENTS_BYTES_MAX:
                 record = gathering.open[log] = Events(topic.id, number, log.next_offset, self.clock.wall_us())
                 self.journal.gather(record, MESSAGE_BYTES)
-            assert isinstance(record, Events)
             reserve_event(log, record, event)
-            self.journal.grow(_EVENT_BYTES + 8 * len(event.offsets or ()))
+            size_bytes = _EVENT_BYTES + 8 * len(event.offsets or ())
+            record.size_bytes += size_bytes
+            self.journal.grow(size_bytes)
         return gathering.commit
