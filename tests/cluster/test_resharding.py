@@ -145,6 +145,7 @@ def test_a_schedule_that_was_moving_to_another_shard_arrives(tmp_path: Path) -> 
 def test_topics_of_one_name_that_a_repair_left_in_two_shards_get_two_names(tmp_path: Path) -> None:
     with penstock.open(tmp_path, shards=2, **ONLY) as broker:
         for shard in broker.shards:
+            shard.create_topic(recovered_name(7), {}).wait()
             shard.publish(recovered_name(7), penstock.Message(f"of {shard.storage.path}"))
             shard.flush()
     to(tmp_path, 3)
