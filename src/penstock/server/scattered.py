@@ -179,6 +179,10 @@ class ScatteredTopics:
         """Whether a process is this one."""
         return process == self._membership.number
 
+    def socket_of(self, process: int) -> str | None:
+        """Where a process listens for HTTP of the others."""
+        return self._membership.socket_of(process, "http")
+
     def processes(self, topic: str, spread: Spread) -> set[int]:
         """The processes that have slices of a topic; raises BrokerClosed while one is on its way."""
         found = {self.owner_of(topic, spread, number) for number in range(spread.slices)}

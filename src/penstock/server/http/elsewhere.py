@@ -79,15 +79,18 @@ class Elsewhere:
             return found.status
         return found
 
-    async def relay(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Talk for the client of a WebSocket to the process that it is for; whether it is not for this one."""
+    async def relay(self, scope: Scope, receive: Receive, send: Send, *, is_at_home: bool) -> bool:
+        """Talk for the client of a WebSocket to the processes that it is for; whether it is not for this one alone.
+
+        `is_at_home`: another process has found that it is for this one.
+        """
 
         def socket_of_owner() -> str | None:
             owner = by_address(self._membership, scope["path"], b"")
             return None if owner is None or owner < 0 else self._membership.socket_of(owner, "http")
 
-        if by_address(self._membership, scope["path"], b"") in (None, self._membership.number):
-            return False
+        if is_at_home or by_address(self._membership, scope["path"], b"") in (None, self._membership.number):
+            return await self._scattering.relay(scope, receive, send)
         await relay_websocket(socket_of_owner, scope, receive, send)
         return True
 

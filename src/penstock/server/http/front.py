@@ -110,8 +110,8 @@ class Front:
                         operation, failed = "forwarded", status >= 400
                         return
                     receive = incoming.receive
-            elif (
-                self._elsewhere is not None and client is not None and await self._elsewhere.relay(scope, receive, send)
+            elif self._elsewhere is not None and await self._elsewhere.relay(
+                scope, receive, send, is_at_home=client is None
             ):
                 operation, failed = "forwarded", False
                 return

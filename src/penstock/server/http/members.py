@@ -14,7 +14,15 @@ from penstock.aio.consumer import AsyncConsumer, AsyncDelivery
 from penstock.aio.receiving import read_fetched, take_or_wait
 from penstock.delivery.offsets import Offsets
 from penstock.model.bounds import shown
-from penstock.model.errors import ConsumerNotFound, InvalidArgument, LeaseLost, Overloaded, PenstockError
+from penstock.model.errors import (
+    ConsumerNotFound,
+    InvalidArgument,
+    LeaseLost,
+    NotOwner,
+    Overloaded,
+    PenstockError,
+    TopicNotFound,
+)
 from penstock.model.message import MessageId
 from penstock.model.options import duration
 from penstock.model.units import Duration
@@ -59,7 +67,7 @@ class Member:
         self.session_s = session_s
         self.shared = shared
         self.slices: tuple[Shard, ...] = ()
-        """Of a shared one, the shards that its topic was in."""
+        """The shards that its topics were in when it joined."""
         self.heard_s = now_s
         self.waiting = 0  # requests that are under way
 
@@ -124,6 +132,7 @@ class Members:
         membership = self._services.membership
         process = None if membership is None else membership.number
         member = Member(consumer, tuple(topics), session_s, self._loop.time(), shared=shared, process=process)
+        member.slices = self._slices_of(topics)
         self._by_id[member.id] = member
         return member
 
@@ -156,6 +165,16 @@ class Members:
         member.slices = slices
         return member
 
+    def _slices_of(self, topics: Sequence[str]) -> tuple[Shard, ...]:
+        """The shards that topics are in, as far as they are here; nothing where none can move."""
+        if self._services.membership is None:
+            return ()
+        found: list[Shard] = []
+        for topic in topics:
+            with contextlib.suppress(NotOwner, TopicNotFound):
+                found += self._services.shards.slices(topic)[1]
+        return tuple(found)
+
     def find(self, group: str, member_id: str, sees: Callable[[str], bool]) -> Member:
         """A member that joined, for somebody who sees all of its topics."""
         member = self._by_id.get(member_id)
@@ -176,6 +195,9 @@ class Members:
         """Messages for a member; none when the server stops, or when the waiting client has `left`."""
         consumer = member.consumer
         member.heard_s = self._loop.time()
+        if not member.shared and self._slices_of(member.topics) != member.slices:
+            self._forget(member)
+            raise ConsumerNotFound("shards of its topics have moved to other processes: begin again")
         found = await consumer.receive(wanted, 0, visibility_timeout=visibility_s)
         if found or wait_s <= 0 or self.stopping:
             return found

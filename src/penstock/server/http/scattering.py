@@ -7,6 +7,7 @@ topic is asked of each process for the slices that it has (`orders#`), and the r
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -16,12 +17,14 @@ from penstock.model.placement import Spread, part_name
 from penstock.server.http.destinations import names_topic_in_body, topic_in_address, topic_in_body
 from penstock.server.http.forwarding import Forwarder, Scope, Send
 from penstock.server.http.gathering import Gatherer, Reply
-from penstock.server.http.intake import Incoming
+from penstock.server.http.intake import Incoming, Receive
 from penstock.server.http.merging import Gathered, gathered
 from penstock.server.http.merging_topics import gathered_of_topic
 from penstock.server.http.scattered_publishing import publish_many, publish_one
 from penstock.server.http.scattered_receiving import Receiving
 from penstock.server.http.scattered_search import search
+from penstock.server.http.scattered_sockets import relay_to_all
+from penstock.server.http.scattered_streams import stream
 from penstock.server.http.slice_asking import Asked, Part
 from penstock.server.scattered import ScatteredTopics
 
@@ -64,6 +67,17 @@ class Scattering:
             body = await incoming.read()
         return await self._gather(merged._replace(found_anywhere=True), scope, topic, body)
 
+    async def relay(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Talk for the client of a WebSocket to all processes that have slices of its topic; whether there are such."""
+        topic = topic_in_address(scope["path"], b"")
+        spread = None if topic is None else self._spread_of(topic)
+        if topic is None or spread is None:
+            return False
+        asked = Asked(self._forwarder, self._topics, scope, topic)
+        sockets = {process: partial(self._topics.socket_of, process) for process in asked.processes(spread)}
+        await relay_to_all(sockets, asked.of_part(), receive, send)
+        return True
+
     async def _of_topic(
         self, asked: Asked, spread: Spread, method: str, rest: str, incoming: Incoming, send: Send
     ) -> int | Part | None:
@@ -77,6 +91,8 @@ class Scattering:
         if method == "GET" and rest in ("/receive", "/next"):
             receiving = Receiving(self._services, asked, spread, incoming)
             return await (receiving.many() if rest == "/receive" else receiving.one())
+        if method == "GET" and rest == "/stream":
+            return await stream(asked, spread, incoming, send)
         place = _AT_ONE.fullmatch(rest)
         if place is not None:
             partition = int(place[1] or place[2])

@@ -72,11 +72,22 @@ class Asked:
 
     async def process(self, process: int, query: Mapping[str, str], verb: str) -> Part:
         """What a process replies about all slices that it has, to these parameters."""
-        asked = self._named(part_name(self.topic), for_part=True)
+        return Part(*await self._forwarder.fetch(process, self._of_part(query, verb), b""))
+
+    async def listen(self, process: int, query: Mapping[str, str], verb: str, take: Send) -> None:
+        """Have somebody take what a process sends about all slices that it has, until it ends."""
+        await self._forwarder.listen(process, self._of_part(query, verb), take)
+
+    def of_part(self) -> Scope:
+        """The request, about all slices that whoever is asked has."""
+        return self._named(part_name(self.topic), for_part=True)
+
+    def _of_part(self, query: Mapping[str, str], verb: str) -> Scope:
+        asked = self.of_part()
         asked["path"] = f"{asked['path'].rpartition('/')[0]}/{verb}"
         asked["raw_path"] = quote(asked["path"]).encode()
         asked["query_string"] = urlencode(query).encode()
-        return Part(*await self._forwarder.fetch(process, asked, b""))
+        return asked
 
     async def other(self, process: int, path: str, body: bytes) -> Part:
         """What a process replies to something else, which is posted for the same client."""

@@ -11,17 +11,17 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from penstock.model.errors import BrokerClosed, NotOwner
 from penstock.server.http.forwarding import HOP_BY_HOP, MOVING_S, Scope, Send
-from penstock.server.http.intake import Receive
+from penstock.server.http.intake import Event, Receive
 
 _AGAIN_S = 0.02
+SocketOf = Callable[[], str | None]
+"""Where the process listens that is to be talked to, as far as that is known."""
 
 
-async def relay_websocket(
-    socket_of_owner: Callable[[], str | None], scope: Scope, receive: Receive, send: Send
-) -> None:
+async def relay_websocket(socket_of_owner: SocketOf, scope: Scope, receive: Receive, send: Send) -> None:
     """Talk for a client to the process that has its topic, until one of them ends."""
     await receive()  # that it wants to connect
-    owner = await _connect(socket_of_owner, scope)
+    owner = await connect_to(socket_of_owner, scope)
     try:
         await send({"type": "websocket.accept"})
         said, heard = asyncio.create_task(_say(owner, receive)), asyncio.create_task(_hear(owner, send))
@@ -35,7 +35,8 @@ async def relay_websocket(
         await owner.close()
 
 
-async def _connect(socket_of_owner: Callable[[], str | None], scope: Scope) -> ClientConnection:
+async def connect_to(socket_of_owner: SocketOf, scope: Scope) -> ClientConnection:
+    """A WebSocket to another process, for the same client."""
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in scope["headers"]
@@ -83,5 +84,10 @@ async def _hear(owner: ClientConnection, send: Send) -> None:
         async for message in owner:
             kind = "text" if isinstance(message, str) else "bytes"
             await send({"type": "websocket.send", kind: message})
+    await send(close_of(owner))
+
+
+def close_of(owner: ClientConnection) -> Event:
+    """How the client hears that a process has ended it."""
     code = owner.close_code if owner.close_code not in (None, 1005, 1006) else 1001
-    await send({"type": "websocket.close", "code": code, "reason": owner.close_reason or ""})
+    return {"type": "websocket.close", "code": code, "reason": owner.close_reason or ""}

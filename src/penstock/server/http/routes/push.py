@@ -10,6 +10,7 @@ from litestar import Router, get
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
+from penstock.model.errors import ConsumerNotFound, NotOwner
 from penstock.server.access.principal import Scope
 from penstock.server.http.bodies import Encoding
 from penstock.server.http.caller import Caller
@@ -60,6 +61,8 @@ async def _messages(caller: Caller, member: Member, encoding: Encoding | None) -
                 if caller.is_gone():  # since it waited, or since the client took the one before
                     return
                 yield event("message", encode(delivery_of(caller, member, message, encoding)), str(message.id))
+    except (ConsumerNotFound, NotOwner):
+        return  # its topic is elsewhere, or a part of it: the client connects again
     finally:
         await asyncio.shield(caller.members.leave(member))
 
