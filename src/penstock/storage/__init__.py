@@ -1,4 +1,12 @@
-"""Where bytes are kept: one small interface, the file system behind it in production, and nothing else."""
+"""Where bytes are kept: two small interfaces, and what is behind them in production. Nothing else.
+
+| file | what it does |
+| --- | --- |
+| `interface.py`, `files.py`, `read_only.py` | a directory: files that are written, synced and renamed |
+| `refusals.py` | errors of a disk that are no failures |
+| `objects.py`, `buckets.py`, `object_directory.py` | a bucket: objects that are created, put, read and listed |
+| `object_trial.py` | trying whether a bucket can be trusted |
+"""
 
 from penstock.storage.files import FileStorage
 from penstock.storage.interface import File, Storage, put_file, read_file

@@ -1,4 +1,4 @@
-"""Parts for tests, yours and ours: a disk in memory, a disk that fails as real ones do, a clock you set.
+"""Parts for tests, yours and ours: a disk in memory, one that fails as real ones do, buckets alike, a clock you set.
 
 >>> import penstock
 >>> from penstock.testing import MemoryStorage
@@ -10,5 +10,6 @@ greetings/0/0
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faulty import FaultyStorage
 from penstock.testing.memory import MemoryStorage
+from penstock.testing.objects import FaultyObjects, MemoryObjects
 
-__all__ = ["FaultyStorage", "MemoryStorage", "VirtualClock"]
+__all__ = ["FaultyObjects", "FaultyStorage", "MemoryObjects", "MemoryStorage", "VirtualClock"]

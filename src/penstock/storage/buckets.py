@@ -1,0 +1,142 @@
+"""Buckets of S3 and of what speaks like it, by obstore, which is asked to do each request once.
+
+It would repeat requests that failed, and then cannot tell whether a create met an object of somebody else, of another
+request under way, or its own first attempt. So it does not, and whoever creates looks what is there.
+
+Where a bucket is, and who asks, is taken from the environment, the files and the roles that the tools of its maker
+use (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, …), and never told to anybody.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from penstock.model.errors import InvalidArgument
+from penstock.storage.object_directory import DirectoryObjects
+from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+_TIMEOUT, _CONNECT_TIMEOUT = timedelta(seconds=20), timedelta(seconds=3)
+_AT_ONCE = 32
+_TOLD_MAX = 300
+_REGION = "us-east-1"  # where none is given: other stores than S3 have none
+T = TypeVar("T")
+
+
+def open_objects(address: str) -> ObjectStore:
+    """The bucket, or the place in one, of an address: `s3://bucket/place` or `file:///directory`."""
+    parts = urlsplit(address)
+    place = unquote(parts.path).strip("/")
+    if parts.scheme == "file" and not parts.netloc and place:
+        return DirectoryObjects(f"/{place}")
+    if parts.scheme != "s3" or not parts.netloc:
+        raise InvalidArgument(f"{address!r} is no address of a bucket: give s3://bucket/place or file:///directory")
+    return BucketObjects(_s3(parts.netloc), f"s3://{parts.netloc}", f"{place}/" if place else "")
+
+
+def _s3(bucket: str) -> S3Store:
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise InvalidArgument("a bucket needs obstore: install penstock[bucket]") from error
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _REGION
+    return S3Store(
+        bucket,
+        region=region,
+        client_options={
+            "timeout": _TIMEOUT,
+            "connect_timeout": _CONNECT_TIMEOUT,
+            "allow_http": endpoint.startswith("http://"),
+        },
+        retry_config={"max_retries": 0},
+    )
+
+
+class BucketObjects:
+    """A place in a bucket."""
+
+    def __init__(self, store: S3Store, bucket: str, prefix: str, threads: ThreadPoolExecutor | None = None) -> None:
+        """`bucket`: its address, for people."""
+        import obstore
+        import obstore.exceptions
+
+        self._obstore, self._errors = obstore, obstore.exceptions
+        self._store, self._bucket, self._prefix = store, bucket, prefix
+        self._threads = threads or ThreadPoolExecutor(_AT_ONCE, "penstock-bucket")
+        self._process = os.getpid()
+
+    @property
+    def address(self) -> str:
+        return f"{self._bucket}/{self._prefix}".rstrip("/")
+
+    def create(self, name: str, data: bytes) -> Outcome:
+        try:
+            self._ask(lambda: self._obstore.put(self._store, self._prefix + name, data, mode="create"))
+        except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
+            return Outcome.EXISTS
+        except StoreUnavailable:
+            return Outcome.UNKNOWN
+        return Outcome.DONE
+
+    def put(self, name: str, data: bytes) -> None:
+        self._ask(lambda: self._obstore.put(self._store, self._prefix + name, data))
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return self._ask(lambda: bytes(self._obstore.get(self._store, self._prefix + name).bytes()))
+        except FileNotFoundError:
+            return None
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        if len(names) < 2:
+            return [self.get(name) for name in names]
+        return list(self._threads.map(self.get, names))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        path = self._prefix + name
+        try:
+            return self._ask(lambda: bytes(self._obstore.get_range(self._store, path, start=start, length=length)))
+        except FileNotFoundError:
+            return None
+
+    def list(self, prefix: str, after: str = "") -> list[str]:
+        whole, offset = self._prefix + prefix, self._prefix + after if after else None
+        found = self._ask(lambda: self._obstore.list(self._store, whole, offset=offset).collect())
+        names = [str(one["path"]).removeprefix(self._prefix) for one in found]
+        return sorted(name for name in names if name.startswith(prefix) and name > after)
+
+    def delete(self, names: Sequence[str]) -> None:
+        if names:
+            self._ask(lambda: self._obstore.delete(self._store, [self._prefix + name for name in names]))
+
+    def part(self, prefix: str) -> BucketObjects:
+        return BucketObjects(self._store, self._bucket, self._prefix + prefix, self._threads)
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        """The answer to a request; errors as the seam has them, but for those of a create."""
+        if os.getpid() != self._process:
+            raise RuntimeError("a process that was forked cannot use the bucket of its parent: spawn it")
+        try:
+            return request()
+        except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
+            raise
+        except self._errors.NotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, f"{self.address}: {_told(error)}") from error
+        except (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError) as error:
+            raise PermissionError(errno.EACCES, f"{self.address}: {_told(error)}") from error
+        except self._errors.BaseError as error:
+            raise StoreUnavailable(errno.EIO, f"{self.address}: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """What a store says of a failure, in a line."""
+    return " ".join(str(error).split())[:_TOLD_MAX]
