@@ -5,6 +5,7 @@
 | `layout.py` | the bytes of a file: groups, blocks, checksums |
 | `journal.py`, `commit.py`, `files.py` | gathering blocks, committing them together, and the files that hold them |
 | `scan.py` | reading a file: what is whole, what is a torn tail, what is damage |
+| `chain.py`, `chain_layout.py`, `conversing.py` | a journal as numbered objects of a bucket, and who owns it |
 """
 
 from penstock.journal.commit import Block, Commit, together
