@@ -39,7 +39,7 @@ def bodies(store: MemoryObjects) -> list[bytes]:
 
 
 @pytest.mark.parametrize("often", [0.0, 0.03, 0.1])
-def test_C1_C2_C3_C7_nothing_is_lost_doubled_or_removed_too_early(often: float) -> None:
+def test_C1_C2_C3_nothing_is_lost_doubled_or_removed_too_early(often: float) -> None:
     acked = claims = removed = 0
     for seed in range(SCHEDULES):
         schedule = Schedule(seed, often=often).run()
@@ -160,7 +160,7 @@ def test_what_was_handed_to_somebody_who_does_not_come_can_be_taken() -> None:
         carry(second.claim(dead_epoch=1), store)
 
 
-def test_C7_nothing_goes_before_one_more_piece_has_come() -> None:
+def test_nothing_goes_before_one_more_piece_has_come() -> None:
     store = MemoryObjects()
     chain = owner(store)
     for number in range(3):
