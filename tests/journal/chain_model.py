@@ -178,8 +178,7 @@ class RemovesWithoutProof(Chain):
 
     def checkpoint(self, *arguments: Any) -> Conversation[None]:
         yield from super().checkpoint(*arguments)
-        self._needless += self._unproven
-        self._unproven = []
+        self._proven = self._begun + 1
 
 
 class RemovesSeals(Chain):
@@ -218,8 +217,7 @@ class GivesUpInSilence(Chain):
                 found = decode_piece(there, self.shard, piece.mark)
                 if found.incarnation != self.incarnation:
                     raise Fenced(found)
-                self._needless += self._unproven
-                self._unproven = []
+                self._proven = self._begun = self._begun + 1
                 return piece
             yield Wait(1)
 

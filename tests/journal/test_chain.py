@@ -165,12 +165,28 @@ def test_nothing_goes_before_one_more_piece_has_come() -> None:
     chain = owner(store)
     for number in range(3):
         carry(chain.append(1, number, b"v"), store)
-    carry(chain.checkpoint(b"three", chain.end, needless=["bundles/1"]), store)
+    chain.doom(["bundles/1"])
+    carry(chain.checkpoint(b"three", chain.end), store)
     assert chain.take_needless() == []
     assert chain.needs_proof
     carry(chain.append(1, 3, b""), store)
     assert chain.take_needless() == ["bundles/1", *[piece_name(Mark(1, n)) for n in range(3)]]
     assert chain.take_needless() == []
+
+
+def test_a_piece_that_was_begun_before_a_checkpoint_is_no_proof() -> None:
+    store = MemoryObjects()
+    chain = owner(store)
+    sending: Generator[Any, Any, Any] = chain.append(1, 0, b"v")
+    create = next(sending)
+    store.create(create.name, create.data)
+    carry(chain.checkpoint(b"state", chain.end), store)
+    chain.doom(["bundles/1"])
+    with pytest.raises(StopIteration):
+        sending.send(Outcome.DONE)
+    assert chain.take_needless() == []
+    carry(chain.append(1, 1, b"w"), store)
+    assert chain.take_needless() == ["bundles/1"]
 
 
 def test_C4_the_next_owner_removes_what_is_left_but_no_seal() -> None:

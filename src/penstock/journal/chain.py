@@ -8,8 +8,8 @@ The rules; a model loses messages without any one of them:
 1. Pieces of an epoch are written by its owner alone, by create, one after the other, and acknowledged in that order.
 2. A seal in the first hole is the end of its epoch and makes somebody the owner of the next, in one create.
 3. The checkpoint with the greatest name counts, whoever wrote it: a late one is a true beginning of the chain too.
-4. What a checkpoint makes needless is removed only after one more piece of the same owner came behind that checkpoint:
-   so it was the owner still when the checkpoint was there for all to see.
+4. What a checkpoint makes needless is removed only after one more piece of the same owner, which it began to write when
+   the checkpoint was there: so it was the owner still when that was there for all to see.
 5. Seals stay for ever: a name that was removed could be created again, by somebody who slept meanwhile.
 6. Whoever has put a seal looks at the checkpoints again. If there is a greater one, the hole may have been a piece that
    was removed: it begins again, and has written nothing.
@@ -17,6 +17,7 @@ The rules; a model loses messages without any one of them:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -147,7 +148,10 @@ def _newest(names: Sequence[str]) -> CheckpointName | None:
 
 
 class Chain:
-    """A chain as one process knows it that wants to own it, and then does, until it is Fenced."""
+    """A chain as one process knows it that wants to own it, and then does, until it is Fenced.
+
+    One thread at a time may append, and another one meanwhile put a checkpoint.
+    """
 
     def __init__(self, shard: int, incarnation: bytes, address: str) -> None:
         """`incarnation`: of this process, and of no other one ever."""
@@ -157,8 +161,8 @@ class Chain:
         self._newest: CheckpointName | None = None
         self._is_swept = False  # of what owners before have left
         self._removed_to = 0  # pieces of this epoch before are removed, or are about to be
-        self._unproven: list[str] = []
-        self._needless: list[str] = []
+        self._begun = self._proven = 0  # pieces that it has begun to write, and the number of the last that is there
+        self._doomed: deque[tuple[int, Sequence[str]]] = deque()  # how many were begun then, and names
 
     @property
     def epoch(self) -> int:
@@ -190,7 +194,7 @@ class Chain:
                 break
         self.end, self._newest = found.end, found.name
         self._is_swept, self._removed_to = False, 0
-        self._unproven, self._needless = [], []
+        self._doomed.clear()
         return found
 
     def hand_over(self, incarnation: bytes, address: str) -> Conversation[None]:
@@ -213,12 +217,12 @@ class Chain:
     def append(self, sequence: int, position: int, body: bytes) -> Conversation[Piece]:
         """Write the next piece; raises Fenced if it is not written and never will be."""
         piece = Piece(Kind.PIECE, self.end, self.incarnation, sequence, position, body)
+        self._begun += 1
         there = yield from self._create(piece)
         if there != piece:
             raise Fenced(there)
         self.end = Mark(piece.mark.epoch, piece.mark.n + 1)
-        self._needless += self._unproven
-        self._unproven = []
+        self._proven = self._begun
         return piece
 
     def _create(self, piece: Piece) -> Conversation[Piece]:
@@ -236,15 +240,12 @@ class Chain:
 
     # What is not needed any more.
 
-    def checkpoint(self, body: bytes, start: Mark, needless: Sequence[str] = ()) -> Conversation[None]:
-        """Put the state as it is after all pieces that were written; reading needs no piece before `start` any more.
-
-        `needless`: names of other objects that this makes so.
-        """
+    def checkpoint(self, body: bytes, start: Mark) -> Conversation[None]:
+        """Put the state as it is after the pieces that were written; reading needs no piece before `start` any more."""
         number = self._newest.number + 1 if self._newest is not None and self._newest[:2] == self.end else 0
         name = CheckpointName(*self.end, number)
         yield Put(checkpoint_name(name), encode_checkpoint(self.shard, start, body))
-        doomed = list(needless)
+        doomed: list[str] = []
         if self._is_swept:
             assert self._newest is not None
             doomed.append(checkpoint_name(self._newest))
@@ -254,7 +255,11 @@ class Chain:
         removed_to = start.n if start.epoch == self.epoch else 0
         doomed += [piece_name(Mark(self.epoch, n)) for n in range(self._removed_to, removed_to)]
         self._newest, self._removed_to = name, removed_to
-        self._unproven += doomed
+        self.doom(doomed)
+
+    def doom(self, names: Sequence[str]) -> None:
+        """Have objects go that the last checkpoint has made needless."""
+        self._doomed.append((self._begun, names))
 
     def _left_by_others(self, name: CheckpointName, start: Mark) -> Conversation[list[str]]:
         """Checkpoints before, and pieces of earlier epochs that are not needed; of each epoch the last is its seal."""
@@ -272,9 +277,11 @@ class Chain:
     @property
     def needs_proof(self) -> bool:
         """Whether something waits for one more piece before it may go."""
-        return bool(self._unproven)
+        return any(begun >= self._proven for begun, _ in self._doomed)
 
     def take_needless(self) -> list[str]:
         """Names that may go, now and at any later time."""
-        needless, self._needless = self._needless, []
+        needless: list[str] = []
+        while self._doomed and self._doomed[0][0] < self._proven:
+            needless += self._doomed.popleft()[1]
         return needless

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.journal.chain import Conversation, Create, Get, List, Put, Request
-from penstock.storage.objects import ObjectStore, StoreUnavailable
+from penstock.storage.objects import ObjectStore
+from penstock.storage.persistent import Pause, PersistentObjects
 
 T = TypeVar("T")
 
 
-def carry_out(conversation: Conversation[T], store: ObjectStore, pause: Callable[[int], None]) -> T:
-    """What a conversation comes to. Requests that fail are made again, each time after a longer pause.
-
-    `pause` is given how often in a row something has failed; what it raises ends the conversation.
-    """
+def carry_out(conversation: Conversation[T], store: ObjectStore, pause: Pause) -> T:
+    """What a conversation comes to. Requests that fail are made again, each time after a longer pause."""
+    persistent = PersistentObjects(store, pause)
     try:
         request = next(conversation)
         while True:
-            request = conversation.send(_answered(store, request, pause))
+            request = conversation.send(answer(persistent, request, pause))
     except StopIteration as end:
         result: T = end.value
         return result
@@ -27,17 +25,7 @@ def carry_out(conversation: Conversation[T], store: ObjectStore, pause: Callable
         conversation.close()
 
 
-def _answered(store: ObjectStore, request: Request, pause: Callable[[int], None]) -> Any:
-    attempt = 0
-    while True:
-        try:
-            return answer(store, request, pause)
-        except StoreUnavailable:
-            attempt += 1
-            pause(attempt)
-
-
-def answer(store: ObjectStore, request: Request, pause: Callable[[int], None]) -> Any:
+def answer(store: ObjectStore, request: Request, pause: Pause) -> Any:
     """What a store answers to one request; raises StoreUnavailable if it does not."""
     match request:
         case Create(name, data):

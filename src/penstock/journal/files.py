@@ -38,7 +38,7 @@ class JournalFile:
 
     def reserve(self, end: int) -> None:
         """Fill the file with zeros ahead of small writes, so that it does not grow with every sync."""
-        if end > self.reserved_end and end - self.end <= RESERVE_BYTES // 16:
+        if end > self.reserved_end and end - self.end <= RESERVE_BYTES // 16 and self.handle.overwrites:
             self.reserved_end = self.handle.write(max(self.reserved_end, end), [_ZEROS])
 
     def pin(self) -> None:
@@ -56,7 +56,7 @@ class JournalFile:
         self._retired = True
         if self._pins == 0:
             self.handle.close()
-            return True
+            return self.handle.overwrites
         return False
 
 

@@ -23,7 +23,7 @@ from penstock.journal.commit import B, Block, BlockOwner, Commit, CommitObserver
 from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
 from penstock.journal.layout import FILE_HEADER_BYTES, body_crc, encode_entry, encode_head
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import DiskFull, InvalidArgument, Overloaded, PenstockError, StorageFailed
+from penstock.model.errors import DiskFull, InvalidArgument, NotOwner, Overloaded, PenstockError, StorageFailed
 from penstock.model.stored import Place
 from penstock.model.units import format_size
 from penstock.storage import Storage
@@ -94,7 +94,7 @@ class Journal(JournalFiles, Generic[B]):
         self._writing: Gathering[B] | None = None
         self.next_sequence = next_sequence  # of the next file
         self.current = current  # the file being written
-        self.frozen: StorageFailed | None = None  # why nothing can be written any more
+        self.frozen: StorageFailed | NotOwner | None = None  # why nothing can be written any more
         self.closed = False
         self.commits = 0
         self.observer = CommitObserver()
@@ -122,7 +122,7 @@ class Journal(JournalFiles, Generic[B]):
     def check_alive(self) -> None:
         """Raise if nothing can be written any more."""
         if self.frozen is not None:
-            raise StorageFailed(*self.frozen.args)
+            raise type(self.frozen)(*self.frozen.args)
 
     def gather(self, block: B, size_bytes: int) -> Commit:
         """Add a block to the next group."""
@@ -287,8 +287,7 @@ class Journal(JournalFiles, Generic[B]):
         self.observer.timed(group.moments)
 
     def _write(self, group: Gathering[B], encoded: _Encoded) -> tuple[JournalFile, int]:
-        if self.frozen is not None:
-            raise StorageFailed(*self.frozen.args)
+        self.check_alive()
         self._seal_if_full(group.size_bytes)
         try:
             file = self.current or self._begin_file()
@@ -354,7 +353,9 @@ class Journal(JournalFiles, Generic[B]):
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)
 
-    def _freeze(self, error: BaseException) -> StorageFailed:
+    def _freeze(self, error: BaseException) -> StorageFailed | NotOwner:
+        if self.frozen is None and isinstance(error, NotOwner):
+            self.frozen = error
         if self.frozen is None:
             self.frozen = StorageFailed(
                 f"the disk failed ({error}): writes are frozen until the broker is opened again; "

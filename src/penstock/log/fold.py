@@ -247,7 +247,7 @@ def _close_logs(state: State, topic: Topic) -> None:
     """Empty the logs of a deleted topic; its files go."""
     for log in topic.logs():
         state.files_to_delete += [
-            segment_name(topic.name, log.table, log.partition, segment.base)
+            segment_name(topic.name, log.table, log.partition, segment.base, segment.epoch)
             for segment in log.segments
             if not segment.archived
         ]
@@ -261,7 +261,7 @@ def settle(state: State, log: Log, blocks: int, info: SegmentInfo) -> bool:
     """The first blocks of a log are in a segment now; False if its topic was deleted meanwhile."""
     if log.topic.id not in state.catalog.by_id:
         log.close(state.usage)
-        state.files_to_delete.append(segment_name(log.topic.name, log.table, log.partition, info.base))
+        state.files_to_delete.append(segment_name(log.topic.name, log.table, log.partition, info.base, info.epoch))
         return False
     log.topic.noted = None
     log.segments.append(info)
@@ -281,7 +281,9 @@ def let_go(state: State, log: Log, event: Event) -> None:
                 log.segments[place] = msgspec.structs.replace(segment, archived=True, archive=event.detail)
             else:
                 del log.segments[place]
-            state.files_to_delete.append(segment_name(log.topic.name, log.table, log.partition, segment.base))
+            state.files_to_delete.append(
+                segment_name(log.topic.name, log.table, log.partition, segment.base, segment.epoch)
+            )
             return
 
 

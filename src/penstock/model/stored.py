@@ -45,16 +45,19 @@ class SegmentInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of messages: whether any has a time to live."""
     archive: str | None = None
     """The archive that it is in; None for an archived segment: that of the topic (as earlier versions noted it)."""
+    epoch: int = 0
+    """Of the owner that made it, which its name carries where a process that was replaced could write it too."""
 
 
-def segment_name(topic: str, table: str, partition: int, base: int) -> str:
-    """Where a segment is: `topics/orders/messages/2/00000000000000045678.parquet`."""
-    return f"topics/{archived_name(topic, table, partition, base)}"
+def segment_name(topic: str, table: str, partition: int, base: int, epoch: int = 0) -> str:
+    """Where a segment is: `topics/orders/messages/2/00000000000000045678.parquet`; of an epoch `…45678-7.parquet`."""
+    return f"topics/{archived_name(topic, table, partition, base, epoch)}"
 
 
-def archived_name(topic: str, table: str, partition: int, base: int) -> str:
+def archived_name(topic: str, table: str, partition: int, base: int, epoch: int = 0) -> str:
     """Where it is below the archive directory."""
-    return f"{check_topic_name(topic)}/{table}/{partition}/{base:020d}.parquet"
+    written_in = f"-{epoch}" if epoch else ""
+    return f"{check_topic_name(topic)}/{table}/{partition}/{base:020d}{written_in}.parquet"
 
 
 def place_of_segment(
@@ -62,7 +65,7 @@ def place_of_segment(
 ) -> tuple[str | None, str]:
     """The archive that a segment is in (None: the data directory), and its name there."""
     archive = (info.archive or topic_archive) if info.archived else None
-    return archive, (segment_name if archive is None else archived_name)(topic, table, partition, info.base)
+    return archive, (segment_name if archive is None else archived_name)(topic, table, partition, info.base, info.epoch)
 
 
 def is_inside(name: str) -> bool:

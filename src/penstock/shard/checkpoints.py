@@ -14,7 +14,7 @@ from penstock.journal.files import JournalFile
 from penstock.log.checkpoint import VERSION, Checkpoint, encode_changed, encoded_topic
 from penstock.log.fold import delete_later, hand_over_files, journal_file_removed, topics_noted
 from penstock.log.topics import Topic
-from penstock.model.errors import BrokerClosed, StorageFailed
+from penstock.model.errors import BrokerClosed
 from penstock.shard.checkpoint_files import write_checkpoint
 from penstock.shard.core import Core
 from penstock.storage.refusals import is_refusal
@@ -50,8 +50,7 @@ class Checkpoints:
                 raise BrokerClosed("the broker is closed")
             started_s = core.clock.monotonic_s()
             core.journal.sync()
-            if core.journal.frozen is not None:
-                raise StorageFailed(*core.journal.frozen.args)
+            core.journal.check_alive()
             self._encode_changed_topics()
             with core.lock:
                 self._number += 1

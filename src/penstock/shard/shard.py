@@ -13,7 +13,7 @@ from dataclasses import replace
 from penstock.journal.commit import Committer
 from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig, TopicConfig
-from penstock.model.errors import StorageFailed
+from penstock.model.errors import NotOwner, StorageFailed
 from penstock.model.placement import ALONE, Place
 from penstock.shard.checkpoints import Checkpoints
 from penstock.shard.core import Core
@@ -89,7 +89,7 @@ class Shard:
         return self.core.closed
 
     @property
-    def frozen(self) -> StorageFailed | None:
+    def frozen(self) -> StorageFailed | NotOwner | None:
         """Why nothing can be written any more, if so."""
         return self.journal.frozen
 
@@ -146,7 +146,7 @@ class Shard:
             try:
                 self.journal.flush()
                 self.checkpoint(clean=not self.untidy)
-            except StorageFailed:
+            except (StorageFailed, NotOwner):
                 pass  # everybody has heard of it; what is on disk is what the next start finds
             except OSError as error:
                 if not is_refusal(error):  # what is on disk is all that there is: the next start reads it

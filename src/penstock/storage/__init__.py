@@ -5,6 +5,7 @@
 | `interface.py`, `files.py`, `read_only.py` | a directory: files that are written, synced and renamed |
 | `refusals.py` | errors of a disk that are no failures |
 | `objects.py`, `buckets.py`, `object_directory.py` | a bucket: objects that are created, put, read and listed |
+| `persistent.py` | a bucket that is asked again until it answers |
 | `object_trial.py` | trying whether a bucket can be trusted |
 """
 

@@ -24,6 +24,7 @@ _JOIN_BYTES_MAX = 64 * 1024  # below this, copying is cheaper than a long vector
 class OpenFile:
     """A file by its descriptor."""
 
+    overwrites = True
     __slots__ = ("_fd",)
 
     def __init__(self, fd: int) -> None:
@@ -75,6 +76,8 @@ class OpenFile:
 
 class FileStorage:
     """A directory on this machine, created if it is missing. Existing files keep their mode."""
+
+    epoch = 0
 
     def __init__(
         self, path: str | os.PathLike[str], readable_by: str = "owner", base: str | os.PathLike[str] | None = None

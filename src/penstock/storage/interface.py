@@ -30,6 +30,10 @@ def inside(name: str) -> str:
 class File(Protocol):
     """An open file, read and written by position."""
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether bytes can be written where others are, and sync faster there than at the end."""
+
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         """Write the buffers one after the other; the position after the last byte."""
 
@@ -55,6 +59,10 @@ class Storage(Protocol):
     @property
     def path(self) -> str | None:
         """The directory on this machine; None if it is not on disk."""
+
+    @property
+    def epoch(self) -> int:
+        """Of the ownership, where a process that was replaced may write here still, so that names carry it; or 0."""
 
     @property
     def base_path(self) -> str | None:

@@ -36,6 +36,8 @@ class ReadOnlyFile(OpenFile):
 class ReadOnlyStorage:
     """A directory on this machine; not created if it is missing."""
 
+    epoch = 0
+
     def __init__(self, path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> None:
         self._root = Path(path).absolute()
         self._base = self._root if base is None else Path(base).absolute()

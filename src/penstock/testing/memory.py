@@ -12,6 +12,8 @@ from penstock.storage.interface import Buffer, inside
 class MemoryFile:
     """An open file; several may be open on the same bytes."""
 
+    overwrites = True
+
     def __init__(self, content: bytearray) -> None:
         self.content = content
 
@@ -42,6 +44,7 @@ class MemoryStorage:
     """Files as byte arrays by name. Closing a broker and opening another on it is a clean restart."""
 
     path: str | None = None
+    epoch = 0
     base_path: str | None = None
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:

@@ -11,6 +11,7 @@ be reached.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 
 from penstock.storage.objects import Outcome, StoreUnavailable
@@ -21,19 +22,21 @@ _OFTEN, _LATE_MAX = 0.05, 60
 class MemoryObjects:
     """A bucket in memory."""
 
-    def __init__(self, objects: dict[str, bytes] | None = None, prefix: str = "") -> None:
-        self.objects = {} if objects is None else objects
-        self.prefix = prefix
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.prefix = ""
+        self._creating = threading.Lock()
 
     @property
     def address(self) -> str:
         return f"memory:{self.prefix}".rstrip("/")
 
     def create(self, name: str, data: bytes) -> Outcome:
-        if self.prefix + name in self.objects:
-            return Outcome.EXISTS
-        self.objects[self.prefix + name] = data
-        return Outcome.DONE
+        with self._creating:
+            if self.prefix + name in self.objects:
+                return Outcome.EXISTS
+            self.objects[self.prefix + name] = data
+            return Outcome.DONE
 
     def put(self, name: str, data: bytes) -> None:
         self.objects[self.prefix + name] = data
@@ -50,7 +53,7 @@ class MemoryObjects:
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         whole = self.prefix + prefix
-        names = [name.removeprefix(self.prefix) for name in sorted(self.objects) if name.startswith(whole)]
+        names = [name.removeprefix(self.prefix) for name in sorted(self.objects.copy()) if name.startswith(whole)]
         return [name for name in names if name > after]
 
     def delete(self, names: Sequence[str]) -> None:
@@ -58,7 +61,9 @@ class MemoryObjects:
             self.objects.pop(self.prefix + name, None)
 
     def part(self, prefix: str) -> MemoryObjects:
-        return MemoryObjects(self.objects, self.prefix + prefix)
+        part = MemoryObjects()
+        part.objects, part.prefix, part._creating = self.objects, self.prefix + prefix, self._creating
+        return part
 
 
 class FaultyObjects(MemoryObjects):

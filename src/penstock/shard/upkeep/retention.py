@@ -192,7 +192,7 @@ def _let_go(
 
     Messages that groups lose by this are added to `lost`.
     """
-    place = (topic.name, log.table, log.partition, segment.base)
+    place = (topic.name, log.table, log.partition, segment.base, segment.epoch)
     kind = EventKind.REMOVED
     if archive is not None:
         kind = EventKind.ARCHIVED

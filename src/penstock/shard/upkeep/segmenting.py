@@ -37,11 +37,13 @@ class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
     blocks: list[BlockRef]
     temporary: str
     """The end of the file's name until it is published."""
+    epoch: int = 0
+    """Of the owner, where names carry it."""
 
     @property
     def name(self) -> str:
         """Where the segment will be."""
-        return segment_name(self.topic, self.table, self.partition, self.blocks[0].base)
+        return segment_name(self.topic, self.table, self.partition, self.blocks[0].base, self.epoch)
 
 
 def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> SegmentInfo:
@@ -52,7 +54,7 @@ def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> Se
     batches = arrow_of_blocks(order.table, order.partition, order.blocks, read, stored_messages_to_arrow)
     chunks, info = write_segment(order.table, order.topic, order.partition, batches)
     stage_file(storage, order.name, chunks, order.temporary)
-    return info
+    return msgspec.structs.replace(info, epoch=order.epoch) if order.epoch else info
 
 
 @contextlib.contextmanager

@@ -162,7 +162,10 @@ class Settler:
                 staged = [(log, *segment) for log in waiting if (segment := self._stage(log)) is not None]
                 publish_files(
                     self._shard.storage,
-                    [segment_name(log.topic.name, log.table, log.partition, info.base) for log, _, info in staged],
+                    [
+                        segment_name(log.topic.name, log.table, log.partition, info.base, info.epoch)
+                        for log, _, info in staged
+                    ],
                     self._temporary,
                 )
                 with self._shard.lock:
@@ -185,7 +188,9 @@ class Settler:
             return None
         try:
             return len(blocks), self._make(
-                SegmentOrder(log.topic.name, log.table, log.partition, blocks, self._temporary)
+                SegmentOrder(
+                    log.topic.name, log.table, log.partition, blocks, self._temporary, self._shard.storage.epoch
+                )
             )
         except CorruptData as error:  # the block stays in the journal, and other logs go on
             _log.error("%s/%d cannot be settled: %s", log.topic.name, log.partition, error)
@@ -324,7 +329,7 @@ def _segment_names(shard: Shard, name: str) -> set[str]:
     with shard.lock:
         topic = shard.catalog.by_name.get(name)
         return {
-            segment_name(name, log.table, log.partition, segment.base)
+            segment_name(name, log.table, log.partition, segment.base, segment.epoch)
             for log in (topic.logs() if topic is not None else ())
             for segment in log.segments
             if not segment.archived

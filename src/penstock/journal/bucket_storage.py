@@ -1,0 +1,236 @@
+"""The directory of a shard on a bucket: its journal is a chain of objects, and everything else an object by its name.
+
+Journal files have the bytes that they have on a disk. What a sync covers is a piece of the chain; a checkpoint has
+first the files that are complete put as bundles, so that the pieces before can go. What is removed is removed when the
+chain says that nobody needs it, and a while later, for those who are reading it.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.journal.bucket_files import BundleFile, PieceFile, WholeFile
+from penstock.journal.chain import Chain, Conversation, Fenced, Found, T
+from penstock.journal.chain_layout import Mark
+from penstock.journal.conversing import carry_out
+from penstock.journal.layout import sequence_of
+from penstock.model.errors import CorruptData, DirectoryLocked, InvalidArgument, NotOwner
+from penstock.storage.interface import TEMPORARY, File, Storage, inside
+from penstock.storage.objects import ObjectStore
+from penstock.storage.persistent import Pause, PersistentObjects
+
+_JOURNAL, _BUNDLES = "journal", "bundles/"
+_CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
+_GRACE_S = 600.0
+_ROOM_BYTES = 1 << 60
+
+
+class Bundle(msgspec.Struct, array_like=True, frozen=True):
+    """A journal file that is one object."""
+
+    sequence: int
+    epoch: int
+    """Of who put it."""
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Of the object."""
+        return f"{_BUNDLES}{self.sequence:016d}-{self.epoch:010d}.journal"
+
+
+class _State(msgspec.Struct, array_like=True):
+    """What a checkpoint of the chain holds."""
+
+    bundles: list[Bundle]
+    checkpoint: bytes
+    """As on a disk."""
+
+
+class BucketStorage:
+    """A directory that belongs to whoever owns the chain: locking it is claiming it."""
+
+    path: str | None = None
+    base_path: str | None = None
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        chain: Chain,
+        pause: Pause,
+        monotonic_s: Callable[[], float],
+        grace_s: float = _GRACE_S,
+    ) -> None:
+        """`grace_s`: how long readers may need what is removed."""
+        self._objects: ObjectStore = PersistentObjects(objects, pause)
+        self._chain, self._pause = chain, pause
+        self._monotonic_s, self._grace_s = monotonic_s, grace_s
+        self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
+        self._is_owned = False
+        self._checkpoint: bytes | None = None
+        self._bundles: dict[int, Bundle] = {}
+        self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
+        self._written: dict[str, WholeFile] = {}  # that have no object of their name yet, or were opened
+        self._going: deque[tuple[float, list[str]]] = deque()  # when, and what
+
+    @property
+    def epoch(self) -> int:
+        """Which it owns; names of files that others could write too carry it."""
+        return self._chain.epoch
+
+    # Owning it.
+
+    def lock(self) -> None:
+        if self._is_owned:
+            raise DirectoryLocked(f"{self._objects.address} is open here already")
+        found: Found = self._talk(self._chain.claim())
+        state = _State([], b"") if found.checkpoint is None else _decode(found.checkpoint, self._objects.address)
+        self._checkpoint = state.checkpoint or None
+        self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
+        self._files, self._written = {}, {}
+        for piece in found.pieces:
+            if piece.sequence and piece.sequence not in self._bundles:
+                self._file(piece.sequence).restore(piece)
+        self._is_owned = True
+
+    def close(self) -> None:
+        """It stays the owner's until somebody else claims it."""
+        self._is_owned = False
+
+    def _talk(self, conversation: Conversation[T]) -> T:
+        try:
+            return carry_out(conversation, self._objects, self._pause)
+        except Fenced as fenced:
+            raise NotOwner(f"{fenced}: nothing of this was written", self._chain.shard) from fenced
+
+    # Files.
+
+    def create(self, name: str) -> File:
+        sequence = _sequence(inside(name))
+        if sequence is not None:
+            with self._lock:
+                self._files.pop(sequence, None)
+                return self._file(sequence)
+        file = self._written[name] = WholeFile(self._objects, None if name.endswith(TEMPORARY) else name)
+        return file
+
+    def _file(self, sequence: int) -> PieceFile:
+        if sequence not in self._files:
+            self._files[sequence] = PieceFile(sequence, self._append, lambda: self._chain.end)
+        return self._files[sequence]
+
+    def _append(self, sequence: int, position: int, body: bytes) -> Mark:
+        """Write what was added to a journal file; only one does at a time, who has the journal's disk lock."""
+        return self._talk(self._chain.append(sequence, position, body)).mark
+
+    def open(self, name: str) -> File:
+        sequence = _sequence(name)
+        if sequence is not None:
+            with self._lock:
+                if sequence in self._files:
+                    return self._files[sequence]
+                bundle = self._bundles.get(sequence)
+            if bundle is not None:
+                return BundleFile(self._objects, bundle.name, bundle.size_bytes)
+        elif name == _CHECKPOINT and self._checkpoint is not None:
+            return WholeFile(self._objects, None, self._checkpoint)
+        elif name in self._written:
+            return self._written[name]
+        elif (data := self._objects.get(inside(name))) is not None:
+            return WholeFile(self._objects, name, data)
+        raise FileNotFoundError(errno.ENOENT, "no such object", name)
+
+    def rename(self, old: str, new: str) -> None:
+        file = self._written.pop(old, None)
+        content = self._objects.get(inside(old)) if file is None else bytes(file.content)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", old)
+        if new == _CHECKPOINT:
+            self._put_checkpoint(content)
+        elif new != _SECOND_COPY:  # a bucket has copies of its own
+            self._objects.put(inside(new), content)
+        if not old.endswith(TEMPORARY):
+            self.remove(old)
+
+    def _put_checkpoint(self, content: bytes) -> None:
+        """Put complete files as bundles, and then the state: reading begins with the file that is being written."""
+        with self._lock:
+            complete = sorted(self._files.items())[:-1]
+        for sequence, file in complete:
+            bundle = Bundle(sequence, self._chain.epoch, file.synced)
+            self._objects.put(bundle.name, file.durable())
+            with self._lock:
+                if self._files.pop(sequence, None) is not None:  # else it was removed meanwhile
+                    self._bundles[sequence] = bundle
+        with self._lock:
+            starts = [file.first for file in self._files.values() if file.first is not None]
+            start = min(starts, default=self._chain.end)
+            state = _State(list(self._bundles.values()), content)
+        self._talk(self._chain.checkpoint(msgspec.msgpack.encode(state), start))
+        self._checkpoint = state.checkpoint
+        self._remove_needless()
+
+    def remove(self, name: str) -> None:
+        sequence = _sequence(name)
+        with self._lock:
+            self._written.pop(name, None)
+            if name.endswith(TEMPORARY):
+                return
+            if sequence is None:
+                self._chain.doom([inside(name)])
+            elif sequence in self._bundles:
+                self._chain.doom([self._bundles.pop(sequence).name])
+            else:
+                self._files.pop(sequence, None)  # its pieces go with the next checkpoint
+
+    def _remove_needless(self) -> None:
+        """Remove what nobody needs, and nobody reads any more."""
+        now_s = self._monotonic_s()
+        with self._lock:
+            needless = self._chain.take_needless()
+            if needless:
+                self._going.append((now_s + self._grace_s, needless))
+            due = [self._going.popleft()[1] for _ in range(sum(when <= now_s for when, _ in self._going))]
+        for names in due:
+            self._objects.delete(names)
+
+    def list(self, directory: str) -> list[str]:
+        if directory == _JOURNAL:
+            with self._lock:
+                return [f"{sequence:016d}.journal" for sequence in sorted({*self._files, *self._bundles})]
+        if not directory:  # nobody asks for what else there is, and it is much
+            return [] if self._checkpoint is None else [_CHECKPOINT]
+        prefix = f"{directory}/"
+        names = {name.removeprefix(prefix).partition("/")[0] for name in self._objects.list(prefix)}
+        return sorted(names | {name.removeprefix(prefix) for name in self._written if name.startswith(prefix)})
+
+    def sync_directory(self, directory: str) -> None:
+        """What is put is there."""
+
+    def free_bytes(self) -> int:
+        """Nobody knows; more than anybody asks for."""
+        return _ROOM_BYTES
+
+    def elsewhere(self, path: str) -> Storage:
+        raise InvalidArgument(f"{path!r}: a shard on a bucket has no archive yet")
+
+    def part(self, name: str) -> Storage:
+        raise InvalidArgument(f"{name!r}: each shard on a bucket has a chain of its own")
+
+
+def _sequence(name: str) -> int | None:
+    """Of a journal file; None if it is none."""
+    directory, _, base = name.rpartition("/")
+    return sequence_of(base) if directory == _JOURNAL else None
+
+
+def _decode(data: bytes, address: str) -> _State:
+    try:
+        return msgspec.msgpack.decode(data, type=_State)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(address, 0, f"the checkpoint is not what was written: {error}") from error

@@ -1,0 +1,56 @@
+"""A bucket that is asked again until it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
+
+Pause = Callable[[int], None]
+"""Waits the longer, the more often in a row something has failed; what it raises is the end of it."""
+T = TypeVar("T")
+
+
+class PersistentObjects:
+    """Repeats whatever is the same when it is done twice. A create is not: its outcome is told as it is."""
+
+    def __init__(self, objects: ObjectStore, pause: Pause) -> None:
+        self._objects, self._pause = objects, pause
+
+    @property
+    def address(self) -> str:
+        return self._objects.address
+
+    def create(self, name: str, data: bytes) -> Outcome:
+        return self._objects.create(name, data)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._ask(lambda: self._objects.put(name, data))
+
+    def get(self, name: str) -> bytes | None:
+        return self._ask(lambda: self._objects.get(name))
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        return self._ask(lambda: self._objects.get_many(names))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        return self._ask(lambda: self._objects.get_range(name, start, length))
+
+    def list(self, prefix: str, after: str = "") -> list[str]:
+        return self._ask(lambda: self._objects.list(prefix, after))
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._ask(lambda: self._objects.delete(names))
+
+    def part(self, prefix: str) -> ObjectStore:
+        return PersistentObjects(self._objects.part(prefix), self._pause)
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        attempt = 0
+        while True:
+            try:
+                return request()
+            except StoreUnavailable:
+                attempt += 1
+                self._pause(attempt)
