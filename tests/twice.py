@@ -10,6 +10,7 @@ fails. The module is also the plugin of pytest that takes notes of both runs.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from pathlib import Path
 import pytest
 
 FLAKY = Path("tests/flaky.txt")
-BESIDE_OTHERS = ("-n", "auto", "--maxprocesses", "4")
+BESIDE_OTHERS = ("-n", str(min(4, (os.cpu_count() or 1) + 1)))  # tests wait for half of their time
 ALONE = ("-n", "0", "--last-failed", "--last-failed-no-failures", "none", "--maxfail", "8", "--verbose")
 _REASON_MAX = 100
 
