@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from penstock.journal.chain_layout import Mark, Piece
+from penstock.storage.content import ContentFile
 from penstock.storage.interface import Buffer
 from penstock.storage.objects import ObjectStore
 
@@ -13,37 +14,14 @@ Append = Callable[[int, int, bytes], object]
 """Add a piece to the chain: of which file, where in it, and its bytes."""
 
 
-class _Content:
-    """Bytes in memory, as a file."""
+class PieceFile(ContentFile):
+    """A journal file that is being written, or was: it grows at its end only, and what a sync covers is a piece."""
 
     overwrites = False
 
-    def __init__(self, content: bytes = b"") -> None:
-        self.content = bytearray(content)
-
-    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        data = b"".join(buffers)
-        if position > len(self.content):
-            self.content.extend(bytes(position - len(self.content)))
-        self.content[position : position + len(data)] = data
-        return position + len(data)
-
-    def read(self, position: int, length: int) -> bytes:
-        return bytes(self.content[position : position + length])
-
-    def size(self) -> int:
-        return len(self.content)
-
-    def close(self) -> None:
-        """There is no descriptor to close."""
-
-
-class PieceFile(_Content):
-    """A journal file that is being written, or was: it grows at its end only, and what a sync covers is a piece."""
-
     def __init__(self, sequence: int, append: Append, end: Callable[[], Mark]) -> None:
         """`end`: of the chain, where its next piece will be."""
-        super().__init__()
+        super().__init__(bytearray())
         self._sequence, self._append, self._end = sequence, append, end
         self.synced = 0
         self.first: Mark | None = None
@@ -63,18 +41,20 @@ class PieceFile(_Content):
     def truncate(self, length: int) -> None:
         if length < self.synced:
             raise OSError(errno.EROFS, "pieces of a chain cannot be cut", f"journal file {self._sequence}")
-        del self.content[length:]
+        super().truncate(length)
 
     def durable(self) -> bytes:
         """All of it that is in pieces."""
         return bytes(self.content[: self.synced])
 
 
-class BundleFile(_Content):
+class BundleFile(ContentFile):
     """A journal file that is one object: read as a whole when it is first needed, and never written."""
 
+    overwrites = False
+
     def __init__(self, objects: ObjectStore, name: str, size_bytes: int) -> None:
-        super().__init__()
+        super().__init__(bytearray())
         self._objects, self._name, self._size_bytes = objects, name, size_bytes
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
@@ -98,16 +78,15 @@ class BundleFile(_Content):
         return self._size_bytes
 
 
-class WholeFile(_Content):
+class WholeFile(ContentFile):
     """A file that is one object, put again by each sync; one that has no name yet is kept until it gets one."""
 
+    overwrites = False
+
     def __init__(self, objects: ObjectStore, name: str | None, content: bytes = b"") -> None:
-        super().__init__(content)
+        super().__init__(bytearray(content))
         self._objects, self._name = objects, name
 
     def sync(self) -> None:
         if self._name is not None:
             self._objects.put(self._name, bytes(self.content))
-
-    def truncate(self, length: int) -> None:
-        del self.content[length:]

@@ -274,11 +274,6 @@ class Chain:
         """The last of each epoch (rule 5)."""
         return set({mark.epoch: mark for mark in sorted(marks)}.values())
 
-    @property
-    def needs_proof(self) -> bool:
-        """Whether something waits for one more piece before it may go."""
-        return any(begun >= self._proven for begun, _ in self._doomed)
-
     def take_needless(self) -> list[str]:
         """Names that may go, now and at any later time."""
         needless: list[str] = []

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 
 from penstock.model.errors import DirectoryLocked
-from penstock.storage.interface import Buffer, inside
+from penstock.storage.content import ContentFile
+from penstock.storage.interface import inside
 
 
-class MemoryFile:
+class MemoryFile(ContentFile):
     """An open file; several may be open on the same bytes."""
 
     overwrites = True
 
-    def __init__(self, content: bytearray) -> None:
-        self.content = content
-
-    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        data = b"".join(buffers)
-        if data and position > len(self.content):
-            self.content.extend(bytes(position - len(self.content)))
-        self.content[position : position + len(data)] = data
-        return position + len(data)
-
-    def read(self, position: int, length: int) -> bytes:
-        return bytes(self.content[position : position + length])
-
     def sync(self) -> None:
         """There is nothing to sync."""
-
-    def truncate(self, length: int) -> None:
-        del self.content[length:]
-
-    def size(self) -> int:
-        return len(self.content)
-
-    def close(self) -> None:
-        """There is no descriptor to close."""
 
 
 class MemoryStorage:
