@@ -24,8 +24,8 @@ from penstock.model.letters import DeadLetter, LetterChoice, RedriveReport
 from penstock.model.merging import merge_groups
 from penstock.model.message import MessageId, StoredMessage
 from penstock.model.options import check_limit, check_rate, optional, whole
-from penstock.model.placement import check_partition
-from penstock.model.schedules import DelayedMessage, check_open_topic
+from penstock.model.placement import check_partition, is_slice
+from penstock.model.schedules import DelayedMessage
 from penstock.model.units import Duration, Time
 from penstock.shard.operations import dead_letters as letters_of
 from penstock.shard.operations import delays as delays_of
@@ -128,8 +128,7 @@ def delete_group(shards: Shards, topic: str, group: str) -> None:
 def trim(shards: Shards, topic: str, before: Mapping[int, int], *, events: Mapping[int, int] | None = None) -> int:
     """Remove the segments that lie wholly before these offsets."""
     name, slices = find(shards, topic)
-    check_open_topic(name)
-    if known_topic(slices, name).config.spread == 1:
+    if len(slices) == 1 and not is_slice(topic):
         return retention.trim(slices[0], name, before, events)
     own_events = dict(_by_slice(slices, name, groups_of.positions_of(events or {})))
     parts = _by_slice(slices, name, groups_of.positions_of(before))
