@@ -67,7 +67,7 @@ class Member:
         self.session_s = session_s
         self.shared = shared
         self.slices: tuple[Shard, ...] = ()
-        """The shards that its topics were in when it joined."""
+        """The shards here that its topics were in when it joined."""
         self.heard_s = now_s
         self.waiting = 0  # requests that are under way
 
@@ -150,7 +150,10 @@ class Members:
                 making = None
         if making is None:
             slices[0].partition_count(name)  # which must be there
-            making = self._shared[topic, group] = self._loop.create_task(self._join_shared(topic, group, tuple(slices)))
+            joining = self.join(
+                [topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True
+            )
+            making = self._shared[topic, group] = self._loop.create_task(joining)
         try:
             return await asyncio.shield(making)
         except BaseException:
@@ -158,17 +161,8 @@ class Members:
                 del self._shared[topic, group]
             raise
 
-    async def _join_shared(self, topic: str, group: str, slices: tuple[Shard, ...]) -> Member:
-        member = await self.join(
-            [topic], group, max_in_flight=_SHARED_IN_FLIGHT, session_timeout=_SHARED_IDLE_S, shared=True
-        )
-        member.slices = slices
-        return member
-
     def _slices_of(self, topics: Sequence[str]) -> tuple[Shard, ...]:
-        """The shards that topics are in, as far as they are here; nothing where none can move."""
-        if self._services.membership is None:
-            return ()
+        """The shards that topics are in, as far as they are here."""
         found: list[Shard] = []
         for topic in topics:
             with contextlib.suppress(NotOwner, TopicNotFound):
@@ -195,7 +189,8 @@ class Members:
         """Messages for a member; none when the server stops, or when the waiting client has `left`."""
         consumer = member.consumer
         member.heard_s = self._loop.time()
-        if not member.shared and self._slices_of(member.topics) != member.slices:
+        can_move = self._services.membership is not None and not member.shared
+        if can_move and self._slices_of(member.topics) != member.slices:
             self._forget(member)
             raise ConsumerNotFound("shards of its topics have moved to other processes: begin again")
         found = await consumer.receive(wanted, 0, visibility_timeout=visibility_s)

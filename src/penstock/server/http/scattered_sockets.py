@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from penstock.server.http.destinations import split_by_process
 from penstock.server.http.forwarding import Scope, Send
 from penstock.server.http.intake import Receive
-from penstock.server.http.scattered_streams import shares_of
+from penstock.server.http.scattered_streams import query_of_each, shares_of
 from penstock.server.http.websocket_relay import SocketOf, close_of, connect_to
 
 _MESSAGE = b'{"type":"message"'
@@ -59,11 +59,8 @@ async def relay_to_all(sockets: Mapping[int, SocketOf], scope: Scope, receive: R
     async with contextlib.AsyncExitStack() as stack:
         owners: dict[int, _Owner] = {}
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100))
-        for (process, socket), credits in zip(
-            sockets.items(), shares_of(given.get("credits", "100"), len(sockets)), strict=True
-        ):
-            query = urlencode({**given, "credits": credits}).encode()
-            connection = await connect_to(socket, {**scope, "query_string": query})
+        for (process, socket), query in zip(sockets.items(), query_of_each(given, len(sockets)), strict=True):
+            connection = await connect_to(socket, {**scope, "query_string": urlencode(query).encode()})
             stack.push_async_callback(connection.close)
             owners[process] = _Owner(connection)
         await send({"type": "websocket.accept"})
@@ -97,12 +94,11 @@ async def _answer(owners: Mapping[int, _Owner], text: str | bytes) -> Frame:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return await first.ask(text)
     kind = frame.get("type")
-    if kind == "credits" and isinstance(frame.get("credits"), int):
-        shares = shares_of(str(frame["credits"]), len(owners))
-        asked = [
-            (owner, {**frame, "credits": int(share)}) for owner, share in zip(owners.values(), shares, strict=True)
-        ]
-        return _merged(await _ask_all(asked), frame)
+    credits = frame.get("credits") if kind == "credits" else None
+    shares = shares_of(credits, len(owners)) if type(credits) is int else None
+    if shares is not None:
+        each = [{**frame, "credits": credits_of_one} for credits_of_one in shares]
+        return _merged(await _ask_all(list(zip(owners.values(), each, strict=True))), frame)
     handles = _handles_of(frame) if kind in _FINISHING else None
     if handles is None:
         return await first.ask(text)

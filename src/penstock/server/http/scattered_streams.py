@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from penstock.model.placement import Spread
+from penstock.model.placement import Spread, share
 from penstock.model.units import parse_digits
 from penstock.server.http.events import EVENTS, UNBUFFERED
 from penstock.server.http.forwarding import Send, disconnected
@@ -14,6 +14,8 @@ from penstock.server.http.gathering import parameters
 from penstock.server.http.intake import Event, Incoming
 from penstock.server.http.slice_asking import Asked, Part
 
+CREDITS_MAX = 100_000
+"""So many messages may be unfinished at a time."""
 _AHEAD = 16  # pieces that wait for the client
 _CREDITS = 100
 _END = b"\n\n"
@@ -58,11 +60,10 @@ async def stream(asked: Asked, spread: Spread, incoming: Incoming, send: Send) -
     processes = asked.processes(spread)
     events: asyncio.Queue[bytes] = asyncio.Queue(_AHEAD)
     sources = [_Source(events) for _ in processes]
-    query = parameters(asked.scope)
-    shares = shares_of(query.get("credits", str(_CREDITS)), len(processes))
+    queries = query_of_each(parameters(asked.scope), len(processes))
     sending = [
-        asyncio.create_task(asked.listen(process, {**query, "credits": credits}, "stream", source.take))
-        for process, source, credits in zip(processes, sources, shares, strict=True)
+        asyncio.create_task(asked.listen(process, query, "stream", source.take))
+        for process, source, query in zip(processes, sources, queries, strict=True)
     ]
     left = asyncio.create_task(disconnected(incoming.receive))
     try:
@@ -91,9 +92,14 @@ async def _pass_on(events: asyncio.Queue[bytes], ends: set[asyncio.Task[None]], 
         await send({"type": "http.response.body", "body": coming.result(), "more_body": True})
 
 
-def shares_of(credits: str, count: int) -> Sequence[str]:
-    """Credits as they are shared out: one for each at least, if there are any. What is no number each judges."""
-    whole = parse_digits(credits)
-    if whole is None:
-        return [credits] * count
-    return [str(max(min(1, whole), (whole + number) // count)) for number in range(count)]
+def shares_of(credits: int | None, count: int) -> list[int] | None:
+    """Credits as they are shared out, one for each at least if there are any; None if each has to judge them."""
+    if credits is None or not 0 <= credits <= CREDITS_MAX:
+        return None
+    return [share(credits, number, count) if credits else 0 for number in range(count)]
+
+
+def query_of_each(query: Mapping[str, str], count: int) -> list[dict[str, str]]:
+    """The parameters for each of so many processes."""
+    shares = shares_of(parse_digits(query.get("credits", str(_CREDITS))), count)
+    return [dict(query) if shares is None else {**query, "credits": str(shares[number])} for number in range(count)]

@@ -20,11 +20,11 @@ from penstock.server.http.failures import encode
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import AsEncoded, Topic
 from penstock.server.http.routes.receiving import delivery_of
+from penstock.server.http.scattered_streams import CREDITS_MAX
 
 AT_ONCE = 100
 LOOK_S = 2.0  # how often it is seen whether whoever listens still may
 _BEAT = 8  # so often, something is sent where there is no message: whoever is gone is noticed then
-CREDITS_MAX = 100_000
 
 Group = Annotated[str, QueryParameter(description="The group to receive for; it is made if it is new.")]
 Credits = Annotated[

@@ -20,8 +20,9 @@ from penstock.server.http.failures import close_reason, encode, problem_of
 from penstock.server.http.finishing import Ack, Extend, Nack, Reject, Release, finish
 from penstock.server.http.members import Member
 from penstock.server.http.parameters import Topic
-from penstock.server.http.routes.push import AT_ONCE, CREDITS_MAX, LOOK_S
+from penstock.server.http.routes.push import AT_ONCE, LOOK_S
 from penstock.server.http.routes.receiving import delivery_of
+from penstock.server.http.scattered_streams import CREDITS_MAX
 
 _LOOK_AGAIN_S = 1.0  # leases run out without anybody saying so
 
