@@ -31,6 +31,11 @@ _REGION = "us-east-1"  # where none is given: other stores than S3 have none
 T = TypeVar("T")
 
 
+def is_bucket(address: str) -> bool:
+    """Whether this is the address of a bucket, and no path."""
+    return address.startswith(("s3://", "file://"))
+
+
 def open_objects(address: str) -> ObjectStore:
     """The bucket, or the place in one, of an address: `s3://bucket/place` or `file:///directory`."""
     parts = urlsplit(address)
