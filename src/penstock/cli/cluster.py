@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from penstock.cli.cluster_cost import cost
 from penstock.cli.errors import CommandError
 from penstock.cli.lazy import new_app
 from penstock.cli.output import Format, FormatOption, new_table, show, show_duration
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.model.processes import ClusterInfo
 
 app = new_app("Show the processes of a server and their shards, and move shards between them.")
+app.command()(cost)
 
 _Process = Annotated[int, typer.Argument(metavar="PROCESS", help="Its number, as it is shown.", show_default=False)]
 
