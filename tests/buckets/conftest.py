@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.buckets.seaweed import Seaweed, seaweed
+from penstock.testing.seaweed import Seaweed
 
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
     """SeaweedFS, which nobody stops."""
-    with seaweed(tmp_path_factory.mktemp("seaweed")) as started:
+    with Seaweed(tmp_path_factory.mktemp("seaweed")) as started:
         yield started
 
 

@@ -17,8 +17,8 @@ from penstock.journal.chain import Found, read
 from penstock.journal.conversing import carry_out
 from penstock.storage.buckets import open_objects
 from penstock.storage.objects import ObjectStore
+from penstock.testing.seaweed import BUCKET, Seaweed
 from tests.buckets.chain_process import Value, pause, values_of
-from tests.buckets.seaweed import BUCKET, Seaweed
 
 pytestmark = pytest.mark.crash
 PROCESSES, DISTURBANCES = 3, 12

@@ -17,7 +17,7 @@ from penstock.storage.object_directory import DirectoryObjects
 from penstock.storage.object_trial import check_creates
 from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects
-from tests.buckets.seaweed import BUCKET, Seaweed
+from penstock.testing.seaweed import BUCKET, Seaweed
 
 KINDS = ["bucket", "directory", "memory"]
 

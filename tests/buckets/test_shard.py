@@ -19,7 +19,7 @@ from penstock.model.errors import BrokerClosed, NotOwner
 from penstock.storage.buckets import open_objects
 from penstock.storage.objects import ObjectStore
 from penstock.testing import FaultyObjects, MemoryObjects, VirtualClock
-from tests.buckets.seaweed import BUCKET, Seaweed
+from penstock.testing.seaweed import BUCKET, Seaweed
 
 Open = Callable[..., Broker]
 numbers = itertools.count(1)

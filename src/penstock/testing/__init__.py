@@ -5,6 +5,8 @@
 >>> with penstock.open(storage=MemoryStorage()) as broker:
 ...     print(broker.publish("greetings", "hello"))
 greetings/0/0
+
+`seaweed.py` runs a real object store on this machine.
 """
 
 from penstock.testing.clock import VirtualClock
