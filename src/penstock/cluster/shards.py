@@ -33,7 +33,7 @@ class Shards:
     def __init__(
         self, storage: Storage, places: Sequence[Storage], config: BrokerConfig, clock: Clock | None = None
     ) -> None:
-        self._root, self._places = storage, places
+        self._root, self._places = storage, list(places)
         self.config = config
         """The options that all of them were opened with."""
         self.clock = to_shard_clock(clock)
@@ -158,6 +158,12 @@ class Shards:
             self._only = None
         with shard.lock:
             shard.core.closing = partial(self.elsewhere, number)
+        return shard
+
+    def lose(self, number: int, error: NotOwner) -> Shard:
+        """Let a shard go that another process has: it is closed at once, and nobody is waited for."""
+        shard = self.let_go(number)
+        self._places[number] = shard.abandon(error)
         return shard
 
     def set_topic_defaults(self, defaults: TopicConfig) -> None:

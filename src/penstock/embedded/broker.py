@@ -15,10 +15,9 @@ from penstock.cluster.slices import find_existing
 from penstock.embedded.administration import Administration
 from penstock.embedded.consumer import Consumer
 from penstock.log.partition_log import Log
-from penstock.model.bounds import shown
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import InvalidArgument
+from penstock.model.errors import InvalidArgument, NotOwner
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.layout import TopicLayout
@@ -26,7 +25,7 @@ from penstock.model.message import Data, Message, MessageId, MessageIds, StoredM
 from penstock.model.names import Priority
 from penstock.model.options import check_limit
 from penstock.model.units import Duration, Time, parse_time_us
-from penstock.segments.window import Window
+from penstock.segments.window import Window, parse_window
 from penstock.shard.interrupts import Uninterrupted
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
@@ -74,12 +73,20 @@ class Broker(Administration):
     def _let_go(self, number: int) -> None:
         shard = self.shards.let_go(number)
         shard.refuse_work()
-        self._flusher.remove(shard)
-        for background in self._backgrounds:
-            if background.shard is shard:
-                background.stop()
-        self._backgrounds = [background for background in self._backgrounds if background.shard is not shard]
+        for background in self._forget(shard):
+            background.stop()
         shard.close()
+
+    def _lose(self, number: int, error: NotOwner) -> None:
+        for background in self._forget(self.shards.lose(number, error)):
+            background.end()
+
+    def _forget(self, shard: Shard) -> list[Background]:
+        """Look after a shard no more; what is still at work for it."""
+        self._flusher.remove(shard)
+        own = [background for background in self._backgrounds if background.shard is shard]
+        self._backgrounds = [background for background in self._backgrounds if background.shard is not shard]
+        return own
 
     @property
     def shard(self) -> Shard:
@@ -222,7 +229,7 @@ class Broker(Administration):
         second outside). `include_deleted` also finds what retention moved to the archive.
         """
         check_limit(limit)
-        window = _window(offset, from_time, to_time)
+        window = parse_window(offset, from_time, to_time)
         readers = self._readers(topic, partition, include_deleted)
         messages = itertools.chain.from_iterable(reader.messages(window) for reader in readers)
         return itertools.islice(messages, limit)
@@ -238,7 +245,7 @@ class Broker(Administration):
         include_deleted: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The same messages as Arrow record batches: the fast way to read many."""
-        window = _window(offset, from_time, to_time)
+        window = parse_window(offset, from_time, to_time)
         readers = self._readers(topic, partition, include_deleted)
         return itertools.chain.from_iterable(reader.arrow(window) for reader in readers)
 
@@ -351,7 +358,16 @@ def take_shard(broker: Broker, number: int) -> Shard:
 
 def release_shard(broker: Broker, number: int) -> None:
     """Let a shard go to another process: whoever asks for it hears that it is elsewhere, and it is closed."""
-    broker._let_go(number)  # noqa: SLF001
+    lost = broker.shards[number].frozen
+    if isinstance(lost, NotOwner):
+        lose_shard(broker, number, lost)
+    else:
+        broker._let_go(number)  # noqa: SLF001
+
+
+def lose_shard(broker: Broker, number: int, error: NotOwner) -> None:
+    """Let a shard go that another process has taken: at once, without a last write, and without waiting for any."""
+    broker._lose(number, error)  # noqa: SLF001
 
 
 def open_broker(
@@ -374,14 +390,3 @@ def open_broker(
         storage = FileStorage(path, checked.readable_by)
     assert storage is not None
     return Broker(storage, checked, clock, shards=shards)
-
-
-def _window(offset: int | None, from_time: Time | None, to_time: Time | None) -> Window:
-    if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool) or offset < 0):
-        raise InvalidArgument(f"{shown(offset)} is not an offset: they are whole numbers from 0")
-    window = Window(start=offset or 0)
-    if from_time is not None:
-        window.from_us = parse_time_us(from_time)
-    if to_time is not None:
-        window.to_us = parse_time_us(to_time)
-    return window

@@ -11,6 +11,7 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -21,13 +22,26 @@ from penstock.journal.conversing import carry_out
 from penstock.journal.layout import sequence_of
 from penstock.model.errors import CorruptData, DirectoryLocked, InvalidArgument, NotOwner
 from penstock.storage.interface import TEMPORARY, File, Storage, inside
-from penstock.storage.objects import ObjectStore
+from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.storage.persistent import Pause, PersistentObjects
 
 _JOURNAL, _BUNDLES = "journal", "bundles/"
 _CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
 _GRACE_S = 600.0
 _ROOM_BYTES = 1 << 60
+_HAND_OVER_ATTEMPTS = 5
+
+
+class Identity(Protocol):
+    """Of a process that owns chains."""
+
+    @property
+    def incarnation(self) -> bytes:
+        """Of that process, and of no other one ever."""
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
 
 
 class Bundle(msgspec.Struct, array_like=True, frozen=True):
@@ -57,6 +71,7 @@ class BucketStorage:
 
     path: str | None = None
     base_path: str | None = None
+    remote = True
 
     def __init__(
         self,
@@ -67,11 +82,13 @@ class BucketStorage:
         grace_s: float = _GRACE_S,
     ) -> None:
         """`grace_s`: how long readers may need what is removed."""
-        self._objects: ObjectStore = PersistentObjects(objects, pause)
-        self._chain, self._pause = chain, pause
+        self.dead_epoch: int | None = None
+        """Who locks it, does so only while nobody owns a later epoch than this; None: in any case."""
+        self._place, self._pause, self._chain = objects, pause, chain
+        self._objects: ObjectStore = PersistentObjects(objects, self._wait)
         self._monotonic_s, self._grace_s = monotonic_s, grace_s
         self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
-        self._is_owned = False
+        self._is_owned = self._is_abandoned = False
         self._checkpoint: bytes | None = None
         self._bundles: dict[int, Bundle] = {}
         self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
@@ -88,7 +105,9 @@ class BucketStorage:
     def lock(self) -> None:
         if self._is_owned:
             raise DirectoryLocked(f"{self._objects.address} is open here already")
-        found: Found = self._talk(self._chain.claim())
+        if self._is_abandoned:
+            raise DirectoryLocked(f"{self._objects.address} was abandoned, and is locked by what `abandon` returned")
+        found: Found = self._talk(self._chain.claim(self.dead_epoch))
         state = _State([], b"") if found.checkpoint is None else _decode(found.checkpoint, self._objects.address)
         self._checkpoint = state.checkpoint or None
         self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
@@ -102,11 +121,42 @@ class BucketStorage:
         """It stays the owner's until somebody else claims it."""
         self._is_owned = False
 
+    def abandon(self) -> BucketStorage:
+        """Another process owns it: whatever waits for the bucket ends, and nothing that is done here counts."""
+        self._is_owned, self._is_abandoned = False, True
+        old = self._chain
+        chain = Chain(old.shard, old.incarnation, old.address, old.epoch)
+        return BucketStorage(self._place, chain, self._pause, self._monotonic_s, self._grace_s)
+
+    def hand_over(self, identity: Identity) -> None:
+        """Make another process the owner, when it is closed; raises StoreUnavailable if the bucket does not answer."""
+        assert not self._is_owned, "who still writes hands nothing over"
+        self._hold(self._chain.hand_over(identity.incarnation, identity.address), self._wait_a_little)
+
     def _talk(self, conversation: Conversation[T]) -> T:
+        return self._hold(conversation, self._wait)
+
+    def _hold(self, conversation: Conversation[T], pause: Pause) -> T:
         try:
-            return carry_out(conversation, self._objects, self._pause)
+            return carry_out(conversation, self._place, pause)
         except Fenced as fenced:
-            raise NotOwner(f"{fenced}: nothing of this was written", self._chain.shard) from fenced
+            seal, told = fenced.seal, f"{fenced}: nothing of this was written"
+            raise NotOwner(told, self._chain.shard, seal.next_epoch, seal.address) from fenced
+
+    def _wait(self, attempt: int) -> None:
+        """Wait before a request is made again; nobody does who was replaced."""
+        self._check_not_abandoned()
+        self._pause(attempt)
+        self._check_not_abandoned()
+
+    def _wait_a_little(self, attempt: int) -> None:
+        if attempt > _HAND_OVER_ATTEMPTS:
+            raise StoreUnavailable(errno.EIO, f"{self._objects.address} does not answer")
+        self._pause(attempt)
+
+    def _check_not_abandoned(self) -> None:
+        if self._is_abandoned:
+            raise StoreUnavailable(errno.EIO, f"{self._objects.address} was abandoned: another process owns it")
 
     # Files.
 

@@ -153,10 +153,10 @@ class Chain:
     One thread at a time may append, and another one meanwhile put a checkpoint.
     """
 
-    def __init__(self, shard: int, incarnation: bytes, address: str) -> None:
-        """`incarnation`: of this process, and of no other one ever."""
+    def __init__(self, shard: int, incarnation: bytes, address: str, owned: int = 0) -> None:
+        """`incarnation`: of this process, and of no other one ever; `owned`: the last epoch that it had."""
         self.shard, self.incarnation, self.address = shard, incarnation, address
-        self.end = Mark(0, 0)
+        self.end = Mark(owned, 0)
         """Where the next piece goes."""
         self._newest: CheckpointName | None = None
         self._is_swept = False  # of what owners before have left
@@ -181,8 +181,7 @@ class Chain:
             if found is None:
                 continue
             last = found.seals[-1] if found.seals else None
-            is_own = last is not None and found.end == (last.next_epoch, 0) and last.incarnation == self.incarnation
-            if not is_own:
+            if last is None or not self._is_given(last, found.end):
                 if dead_epoch is not None and found.end.epoch > dead_epoch and last is not None:
                     raise Fenced(last)
                 seal = self._seal(found.end, self.incarnation, self.address)
@@ -199,10 +198,19 @@ class Chain:
 
     def hand_over(self, incarnation: bytes, address: str) -> Conversation[None]:
         """Make another process the owner of the next epoch."""
-        seal = self._seal(self.end, incarnation, address)
-        there = yield from self._create(seal)
-        if there != seal:
-            raise Fenced(there)
+        while True:
+            seal = self._seal(self.end, incarnation, address)
+            there = yield from self._create(seal)
+            if there == seal:
+                return
+            if there.kind == Kind.SEAL:
+                raise Fenced(there)
+            self.end = self.end._replace(n=self.end.n + 1)  # a piece of its own, of which it never heard
+
+    def _is_given(self, last: Piece, end: Mark) -> bool:
+        """Whether the last seal says that this process owns what comes, which it has not yet begun to use."""
+        is_own = last.incarnation == self.incarnation and last.next_epoch > self.epoch
+        return is_own and end == (last.next_epoch, 0)
 
     def _seal(self, mark: Mark, incarnation: bytes, address: str) -> Piece:
         return Piece(Kind.SEAL, mark, incarnation, mark.epoch + 1, 0, address.encode())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic
 
 from google_crc32c import value as crc32c
@@ -219,6 +219,18 @@ class Journal(JournalFiles, Generic[B]):
             return self.current.sequence, self.current.end, self.current.synced_end
         return self.next_sequence, 0, 0
 
+    def abandon(self, error: NotOwner) -> None:
+        """Another process owns the journal: nothing is written any more, and nobody is waited for.
+
+        What is being written is answered by whoever writes it, when its outcome is known.
+        """
+        with self._lock:
+            self.frozen = self.frozen or error
+            self.closed = True
+            waiting, self.gathering = self.gathering, Gathering(self._lock, self)
+            self._refuse(waiting.blocks, error)
+        waiting.commit.finish(error, synced=False)
+
     def disown(self) -> None:
         """This is a forked process: the files belong to the parent, and nothing is ever written here."""
         self._disk_lock = threading.Lock()
@@ -346,19 +358,23 @@ class Journal(JournalFiles, Generic[B]):
         """Refuse a group and everything gathered after it, so that no offset is skipped."""
         with self._lock:
             behind, self.gathering, self._writing = self.gathering, Gathering(self._lock, self), None
-            for block in reversed(group.blocks[group.placed :] + behind.blocks):
-                self._owner.refused(block)
-            self.observer.refused(error)
-            self.on_committed()  # somebody may wait for what was released
+            self._refuse(group.blocks[group.placed :] + behind.blocks, error)
         for failed in (group, behind):
             failed.commit.finish(error, synced=False)
 
+    def _refuse(self, blocks: Sequence[B], error: PenstockError) -> None:
+        assert self._lock.held
+        for block in reversed(blocks):
+            self._owner.refused(block)
+        self.observer.refused(error)
+        self.on_committed()  # somebody may wait for what was released
+
     def _freeze(self, error: BaseException) -> StorageFailed | NotOwner:
-        if self.frozen is None and isinstance(error, NotOwner):
-            self.frozen = error
-        if self.frozen is None:
-            self.frozen = StorageFailed(
+        """Write nothing any more; what those hear who wait for what was being written."""
+        if not isinstance(error, StorageFailed | NotOwner):  # that say already what became of it
+            error = StorageFailed(
                 f"the disk failed ({error}): writes are frozen until the broker is opened again; "
                 "what was being published may or may not be there then"
             )
-        return self.frozen
+        self.frozen = self.frozen or error
+        return error

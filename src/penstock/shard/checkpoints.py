@@ -139,6 +139,10 @@ class Checkpoints:
             was_held, self._released = not self._released, True
         return was_held
 
+    def abandon(self) -> None:
+        """As `release`, without waiting for one that is being written: nobody minds what it says."""
+        self._released = True
+
     @property
     def released(self) -> bool:
         """Whether the directory is let go."""

@@ -34,7 +34,7 @@ class Core:
         self.storage, self.config, self.clock, self.meters = storage, config, clock, meters
         self.lock = StateLock()
         self.broker_id = found.broker
-        self.epoch = found.epoch + 1
+        self.epoch = max(found.epoch + 1, storage.epoch)
         self.state = found.state
         self.catalog = found.state.catalog
         self.folding = Folding(found.state, self.lock)

@@ -138,6 +138,9 @@ class Shard:
 
     def close(self) -> None:
         """Commit what is gathered, wait for upkeep to end, note the state, and let the directory go."""
+        if isinstance(self.frozen, NotOwner):
+            self.abandon(self.frozen)
+            return
         self.refuse_work()
         self.stages.close()
         with self.upkeep_lock:
@@ -157,6 +160,16 @@ class Shard:
                     self.journal.close()
                 finally:
                     self.storage.close()
+
+    def abandon(self, error: NotOwner) -> Storage:
+        """Close it at once, for another process has it: nothing is written any more, and nobody is waited for.
+
+        What is to be opened the next time.
+        """
+        self.journal.abandon(error)
+        self.refuse_work()
+        self.checkpoints.abandon()
+        return self.storage.abandon()
 
     def disown(self) -> None:
         """This is a fork of the broker's process: the directory belongs to the parent."""

@@ -78,6 +78,7 @@ class FileStorage:
     """A directory on this machine, created if it is missing. Existing files keep their mode."""
 
     epoch = 0
+    remote = False
 
     def __init__(
         self, path: str | os.PathLike[str], readable_by: str = "owner", base: str | os.PathLike[str] | None = None
@@ -175,6 +176,10 @@ class FileStorage:
         fd, self._lock_fd = self._lock_fd, None
         if fd is not None:
             os.close(fd)
+
+    def abandon(self) -> FileStorage:
+        self.close()
+        return self
 
     def _make(self, path: Path) -> None:
         """Create a directory and its parents, each durable before the next."""

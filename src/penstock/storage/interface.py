@@ -65,6 +65,10 @@ class Storage(Protocol):
         """Of the ownership, where a process that was replaced may write here still, so that names carry it; or 0."""
 
     @property
+    def remote(self) -> bool:
+        """Whether it is on other machines: what is asked of it may take long, or never be answered."""
+
+    @property
     def base_path(self) -> str | None:
         """Where relative paths of other directories start: here, or in the directory that this is a part of."""
 
@@ -100,6 +104,9 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Release the lock."""
+
+    def abandon(self) -> Storage:
+        """Release the lock at once: what waits for an answer fails. What is to be locked the next time."""
 
 
 # Whole files.

@@ -37,6 +37,7 @@ class ReadOnlyStorage:
     """A directory on this machine; not created if it is missing."""
 
     epoch = 0
+    remote = False
 
     def __init__(self, path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> None:
         self._root = Path(path).absolute()
@@ -104,6 +105,9 @@ class ReadOnlyStorage:
 
     def close(self) -> None:
         """There is no lock to let go."""
+
+    def abandon(self) -> ReadOnlyStorage:
+        return self
 
 
 def _refuse(what: str) -> NoReturn:

@@ -23,6 +23,7 @@ class MemoryStorage:
 
     path: str | None = None
     epoch = 0
+    remote = False
     base_path: str | None = None
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
@@ -78,3 +79,7 @@ class MemoryStorage:
 
     def close(self) -> None:
         self._locked = False
+
+    def abandon(self) -> MemoryStorage:
+        self.close()
+        return self

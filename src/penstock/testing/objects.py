@@ -80,7 +80,10 @@ class FaultyObjects(MemoryObjects):
         self._late: list[tuple[int, Callable[[], object]]] = []  # when, by number of request
 
     def create(self, name: str, data: bytes) -> Outcome:
-        self._begin()
+        try:
+            self._begin()
+        except StoreUnavailable:
+            return Outcome.UNKNOWN
         do = super().create
         match self._fault(4):
             case 1:  # it was done; nobody says so

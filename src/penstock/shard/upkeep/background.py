@@ -39,11 +39,15 @@ class Background:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """Stop the threads after they have finished what they are doing."""
+    def end(self) -> None:
+        """Have the threads end after they have finished what they are doing."""
         self._stopping = True
         self._settle_wanted.set()
         self._alarm.set()
+
+    def stop(self) -> None:
+        """Stop the threads after they have finished what they are doing."""
+        self.end()
         for thread in self._threads:
             thread.join()
 
