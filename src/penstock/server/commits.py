@@ -12,7 +12,7 @@ from penstock.cluster.shards import Shards
 from penstock.journal import Commit
 from penstock.journal.commit import Committer
 from penstock.model.errors import PenstockError
-from penstock.shard.metering.histograms import QUICK_S, Histogram
+from penstock.model.histograms import QUICK_S, Histogram
 
 _SLOW_S = 0.003  # a disk that takes longer, on average, must not keep the event loop waiting
 _SLOW_COMMITS = 64

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.log.partition_log import first_offset
 from penstock.log.topics import Topic
+from penstock.model.histograms import WAIT_S, quantile
 from penstock.model.merging import by
 from penstock.model.names import PRIORITIES
 from penstock.model.stats import (
@@ -23,7 +24,6 @@ from penstock.model.stats import (
     TopicLanes,
 )
 from penstock.model.units import to_datetime
-from penstock.shard.metering.histograms import WAIT_S, quantile
 from penstock.shard.metering.meters import COUNTED
 from penstock.shard.metering.totals import Totals
 from penstock.views.figures import for_each_topic, take_figures

@@ -12,10 +12,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from penstock.cluster.gathering import recovery
+from penstock.model.histograms import Histogram
 from penstock.model.pipelines import PipelineState, QueryReport
 from penstock.server.metrics.catalogue import METRICS
 from penstock.server.metrics.process import cpu_seconds, open_files, resident_bytes
-from penstock.shard.metering.histograms import Histogram
 from penstock.shard.metering.meters import COUNTED
 from penstock.shard.metering.totals import Totals
 from penstock.version import __version__

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.model.histograms import Histogram, quantile
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.metrics.process import resident_bytes
-from penstock.shard.metering.histograms import Histogram, quantile
 from penstock.shard.metering.meters import ACKED, DEAD, DELIVERED, EXPIRED, FAILED
 from penstock.shard.metering.totals import Totals
 from penstock.views.figures import leased_and_delayed

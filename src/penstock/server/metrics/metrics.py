@@ -12,11 +12,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from penstock.cluster.shards import Shards
+from penstock.model.histograms import REQUEST_S, Histogram
 from penstock.server.metrics.collecting import collect
 from penstock.server.metrics.process import LoopDelay
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
-from penstock.shard.metering.histograms import REQUEST_S, Histogram
 from penstock.shard.metering.meters import OTHER
 from penstock.shard.shard import Shard
 

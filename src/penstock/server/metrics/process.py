@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from penstock.shard.metering.histograms import QUICK_S, Histogram
+from penstock.model.histograms import QUICK_S, Histogram
 
 INTERVAL_S = 0.25
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -21,8 +21,8 @@ from penstock.log.effects import Happened, Published, TopicDeleted
 from penstock.log.records import SingleMessages
 from penstock.model.errors import DiskFull, PenstockError
 from penstock.model.events import Event, EventKind
+from penstock.model.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
 from penstock.shard.metering.ages import published
-from penstock.shard.metering.histograms import BYTES, COUNT, QUICK_S, WAIT_S, WORK_S, Histogram
 
 if TYPE_CHECKING:
     from penstock.log.folding import Folding

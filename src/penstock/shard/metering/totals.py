@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any, Self
 
 from penstock.model.clock import to_shard_clock
-from penstock.shard.metering.histograms import Histogram
+from penstock.model.histograms import Histogram
 from penstock.shard.metering.meters import Meters
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.shard.metering.histograms import BYTES, COUNT, QUICK_S, REQUEST_S, WAIT_S, WORK_S, Histogram, quantile
+from penstock.model.histograms import BYTES, COUNT, QUICK_S, REQUEST_S, WAIT_S, WORK_S, Histogram, quantile
 
 
 @pytest.mark.parametrize("bounds", [BYTES, COUNT, QUICK_S, REQUEST_S, WAIT_S, WORK_S])
