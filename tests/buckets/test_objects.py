@@ -15,7 +15,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.storage.buckets import open_objects
 from penstock.storage.object_directory import DirectoryObjects
 from penstock.storage.object_trial import check_creates
-from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
+from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects
 from penstock.testing.seaweed import BUCKET, Seaweed
 
@@ -66,6 +66,16 @@ def test_a_part_of_an_object_can_be_read(objects: ObjectStore) -> None:
     objects.put("a", bytes(range(100)))
     assert objects.get_range("a", 10, 5) == bytes(range(10, 15))
     assert objects.get_range("a", 95, 5) == bytes(range(95, 100))
+    assert objects.get_range("a", 95, 10) == bytes(range(95, 100))
+    assert objects.get_range("a", 100, 1) == b""
+
+
+def test_several_parts_of_objects_can_be_read_at_a_time(objects: ObjectStore) -> None:
+    objects.put("a", bytes(range(100)))
+    objects.put("b", b"other")
+    asked = [Range("b", 1, 2), Range("c", 0, 1), *(Range("a", start, 1) for start in range(100))]
+    assert objects.get_ranges(asked) == [b"th", None, *(bytes([number]) for number in range(100))]
+    assert objects.get_ranges([]) == []
 
 
 def test_names_are_listed_in_order_behind_another_one(objects: ObjectStore) -> None:
@@ -79,6 +89,16 @@ def test_names_are_listed_in_order_behind_another_one(objects: ObjectStore) -> N
     assert objects.list("checkpoints/") == ["checkpoints/1"]
     assert objects.list("nothing/") == []
     assert objects.list("") == sorted([*names, "journals", "checkpoints/1"])
+
+
+def test_a_folder_is_listed_without_what_is_below_its_folders(objects: ObjectStore) -> None:
+    for name in ("topics/a/messages/0/1.parquet", "topics/a/messages/0/2.parquet", "topics/b", "topicsc", "top/d"):
+        objects.put(name, b"v")
+    assert objects.list_folder("topics/") == ["a", "b"]
+    assert objects.list_folder("topics/a/messages/0/") == ["1.parquet", "2.parquet"]
+    assert objects.list_folder("nothing/") == []
+    assert objects.list_folder("") == ["top", "topics", "topicsc"]
+    assert objects.part("topics/").list_folder("a/") == ["messages"]
 
 
 def test_a_part_has_names_of_its_own(objects: ObjectStore) -> None:

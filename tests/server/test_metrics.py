@@ -19,9 +19,11 @@ from penstock.model.message import Message
 from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
 from penstock.server.metrics import process
 from penstock.server.metrics.catalogue import METRICS
+from penstock.server.metrics.metrics import Metrics
 from penstock.shard.metering.meters import OTHER
 from penstock.shard.shard import Shard
-from penstock.testing import FaultyStorage, MemoryStorage
+from penstock.storage.counted import BucketMeter, CountedObjects
+from penstock.testing import FaultyStorage, MemoryObjects, MemoryStorage
 from tests.server.metrics_harness import Page, TickingClock, Watched, metrics_of, promtool, watched
 
 
@@ -47,6 +49,7 @@ def test_the_page_has_what_the_catalogue_lists(world: Watched) -> None:
     world.broker.consumer("t", "g").close()
     world.metrics.request("native", "publish", 0.001, failed=True)
     world.metrics.pipelines.take(pipeline("p", lag=1))
+    use_bucket(world.metrics)
     page = world.page()
     assert list(page.families) == list(METRICS)
     for name, metric in METRICS.items():
@@ -84,6 +87,13 @@ def test_every_metric_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     unmoved = [name for name in METRICS if len({total(page, name) for page in pages}) == 1]
     assert unmoved == ["penstock_build_info"]  # its labels tell, and its value is always 1
     assert len({page.labels("penstock_build_info", "sync").pop() for page in pages}) == 2
+
+
+def use_bucket(metrics: Metrics) -> None:
+    """Have some requests to a bucket counted."""
+    meter = metrics.bucket = metrics.bucket or BucketMeter()
+    CountedObjects(MemoryObjects(), meter).create("journal/1/0", b"piece")
+    meter.counting(lambda _: None)(1)
 
 
 def do_everything(world: Watched, pages: list[Page]) -> None:
@@ -124,6 +134,7 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
     metrics.connection_opened("native")
     metrics.request("native", "publish", 0.001, failed=False)
     metrics.request("http", "publish", 0.001, failed=True)
+    use_bucket(metrics)
     metrics.start()
     metrics.loop.call_later(0.02, metrics.loop.stop)
     metrics.loop.run_forever()

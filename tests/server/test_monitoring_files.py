@@ -130,7 +130,7 @@ def test_promql_understands_every_query(tmp_path: Any) -> None:
 
 def test_the_dashboard_is_laid_out_in_rows_without_overlaps() -> None:
     assert [panel["title"] for panel in panels() if panel["type"] == "row"] == [
-        "Overview", "Latency", "Topics", "Groups", "Pipelines", "Storage", "Process",
+        "Overview", "Latency", "Topics", "Groups", "Pipelines", "Storage", "Bucket", "Process",
     ]  # fmt: skip
     taken: set[tuple[int, int]] = set()
     for panel in panels():

@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from penstock.model.errors import InvalidArgument
+from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.object_directory import DirectoryObjects
-from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
+from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-_TIMEOUT, _CONNECT_TIMEOUT = timedelta(seconds=20), timedelta(seconds=3)
+_TIMEOUT_S, _CONNECT_TIMEOUT_S = 20.0, 3.0
 _AT_ONCE = 32
 _TOLD_MAX = 300
+_BEYOND = "status code: 416"  # the object ends before
 _REGION = "us-east-1"  # where none is given: other stores than S3 have none
 T = TypeVar("T")
 
@@ -36,18 +38,26 @@ def is_bucket(address: str) -> bool:
     return address.startswith(("s3://", "file://"))
 
 
-def open_objects(address: str) -> ObjectStore:
-    """The bucket, or the place in one, of an address: `s3://bucket/place` or `file:///directory`."""
+def open_objects(address: str, meter: BucketMeter | None = None, timeout_s: float = _TIMEOUT_S) -> ObjectStore:
+    """The bucket, or the place in one, of an address: `s3://bucket/place` or `file:///directory`.
+
+    `meter`: hears of every request. `timeout_s`: how long one may take before its outcome is not known.
+    """
+    objects = _open(address, timeout_s)
+    return objects if meter is None else CountedObjects(objects, meter)
+
+
+def _open(address: str, timeout_s: float) -> ObjectStore:
     parts = urlsplit(address)
     place = unquote(parts.path).strip("/")
     if parts.scheme == "file" and not parts.netloc and place:
         return DirectoryObjects(f"/{place}")
     if parts.scheme != "s3" or not parts.netloc:
         raise InvalidArgument(f"{address!r} is no address of a bucket: give s3://bucket/place or file:///directory")
-    return BucketObjects(_s3(parts.netloc), f"s3://{parts.netloc}", f"{place}/" if place else "")
+    return BucketObjects(_s3(parts.netloc, timeout_s), f"s3://{parts.netloc}", f"{place}/" if place else "")
 
 
-def _s3(bucket: str) -> S3Store:
+def _s3(bucket: str, timeout_s: float) -> S3Store:
     try:
         from obstore.store import S3Store
     except ImportError as error:
@@ -58,8 +68,8 @@ def _s3(bucket: str) -> S3Store:
         bucket,
         region=region,
         client_options={
-            "timeout": _TIMEOUT,
-            "connect_timeout": _CONNECT_TIMEOUT,
+            "timeout": timedelta(seconds=timeout_s),
+            "connect_timeout": timedelta(seconds=min(_CONNECT_TIMEOUT_S, timeout_s)),
             "allow_http": endpoint.startswith("http://"),
         },
         retry_config={"max_retries": 0},
@@ -112,6 +122,21 @@ class BucketObjects:
             return self._ask(lambda: bytes(self._obstore.get_range(self._store, path, start=start, length=length)))
         except FileNotFoundError:
             return None
+        except StoreUnavailable as error:
+            if _BEYOND in str(error):
+                return b""
+            raise
+
+    def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        if len(ranges) < 2:
+            return [self.get_range(*one) for one in ranges]
+        return list(self._threads.map(lambda one: self.get_range(*one), ranges))
+
+    def list_folder(self, prefix: str) -> list[str]:
+        whole = self._prefix + prefix
+        found = self._ask(lambda: self._obstore.list_with_delimiter(self._store, whole))
+        paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        return sorted(str(path).removeprefix(whole).rstrip("/") for path in paths)
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         whole, offset = self._prefix + prefix, self._prefix + after if after else None

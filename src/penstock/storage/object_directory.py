@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.storage.interface import inside
-from penstock.storage.objects import Outcome, StoreUnavailable
+from penstock.storage.objects import Outcome, Range, StoreUnavailable
 
 _ASIDE = ".tmp"
 
@@ -90,6 +90,15 @@ class DirectoryObjects:
         with _as_unavailable(), contextlib.suppress(FileNotFoundError), (self._root / inside(name)).open("rb") as file:
             return os.pread(file.fileno(), length, start)
         return None
+
+    def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        return [self.get_range(*one) for one in ranges]
+
+    def list_folder(self, prefix: str) -> list[str]:
+        """Folders too that hold nothing any more, as directories do."""
+        with _as_unavailable(), contextlib.suppress(FileNotFoundError):
+            return sorted(name for name in os.listdir(self._root / inside(prefix)) if not name.endswith(_ASIDE))
+        return []
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         found: list[str] = []

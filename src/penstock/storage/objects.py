@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class StoreUnavailable(OSError):
@@ -23,6 +23,14 @@ class Outcome(Enum):
     EXISTS = "exists"
     """Something is there, or somebody else is creating it: look."""
     UNKNOWN = "unknown"
+
+
+class Range(NamedTuple):
+    """Bytes of an object."""
+
+    name: str
+    start: int
+    length: int
 
 
 class ObjectStore(Protocol):
@@ -46,6 +54,12 @@ class ObjectStore(Protocol):
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         """So many bytes of an object; fewer at its end, None if there is none."""
+
+    def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        """Several such parts at a time, in their order."""
+
+    def list_folder(self, prefix: str) -> list[str]:
+        """What follows a prefix that is empty or ends with `/`, up to the next one: objects and folders, sorted."""
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         """All names that begin with the prefix and come behind another, sorted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
+from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
 
 Pause = Callable[[int], None]
 """Waits the longer, the more often in a row something has failed; what it raises is the end of it."""
@@ -36,6 +36,12 @@ class PersistentObjects:
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         return self._ask(lambda: self._objects.get_range(name, start, length))
+
+    def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        return self._ask(lambda: self._objects.get_ranges(ranges))
+
+    def list_folder(self, prefix: str) -> list[str]:
+        return self._ask(lambda: self._objects.list_folder(prefix))
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         return self._ask(lambda: self._objects.list(prefix, after))

@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 
-from penstock.storage.objects import Outcome, StoreUnavailable
+from penstock.storage.objects import Outcome, Range, StoreUnavailable
 
 _OFTEN, _LATE_MAX = 0.05, 60
 
@@ -50,6 +50,12 @@ class MemoryObjects:
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         data = self.get(name)
         return None if data is None else data[start : start + length]
+
+    def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        return [self.get_range(*one) for one in ranges]
+
+    def list_folder(self, prefix: str) -> list[str]:
+        return sorted({name.removeprefix(prefix).partition("/")[0] for name in self.list(prefix)})
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         whole = self.prefix + prefix

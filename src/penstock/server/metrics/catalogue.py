@@ -165,6 +165,19 @@ _METRICS = (
         "With less than this left, publishes are refused (min_free_bytes).",
         together="max",
     ),
+    # The bucket.
+    _counter(
+        "penstock_bucket_requests_total",
+        "Requests to the bucket, by what became of them.",
+        ("operation", "outcome"),
+    ),
+    _counter("penstock_bucket_retries_total", "Requests that were made again, as the ones before had failed."),
+    _counter(
+        "penstock_bucket_bytes_total",
+        "Bytes of objects that were sent to the bucket or received, by what the objects are.",
+        ("direction", "kind"),
+    ),
+    _histogram("penstock_bucket_request_seconds", "How long the bucket took to answer.", ("operation",)),
     # The last start.
     _gauge("penstock_recovery_seconds", "How long it took to open the data directory.", together="max"),
     _gauge("penstock_recovery_journal_bytes", "How much of the journal was read for that."),

@@ -18,6 +18,7 @@ from penstock.server.metrics.catalogue import METRICS
 from penstock.server.metrics.process import cpu_seconds, open_files, resident_bytes
 from penstock.shard.metering.meters import COUNTED
 from penstock.shard.metering.totals import Totals
+from penstock.storage.counted import BucketMeter
 from penstock.version import __version__
 from penstock.views.figures import Figures, GroupFigures, TopicFigures, take_figures
 from penstock.views.info import journal_size
@@ -67,6 +68,8 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     _put_pipelines(page, metrics)
     _put_latencies(page, meters)
     _put_storage(page, shards, meters)
+    if metrics.bucket is not None:
+        _put_bucket(page, metrics.bucket)
     _put_server(page, metrics)
     page.put("penstock_process_resident_bytes", resident_bytes())
     page.put("penstock_process_cpu_seconds_total", cpu_seconds())
@@ -178,6 +181,16 @@ def _put_storage(page: _Page, shards: Shards, meters: Totals) -> None:
         page.put("penstock_upkeep_failures_total", count, work)
     page.put("penstock_disk_free_bytes", shards.storage.free_bytes())
     page.put("penstock_disk_reserved_bytes", config.min_free_bytes)
+
+
+def _put_bucket(page: _Page, bucket: BucketMeter) -> None:
+    for (operation, outcome), count in list(bucket.requests.items()):
+        page.put("penstock_bucket_requests_total", count, operation, outcome)
+    page.put("penstock_bucket_retries_total", bucket.retries)
+    for (direction, kind), size_bytes in list(bucket.bytes.items()):
+        page.put("penstock_bucket_bytes_total", size_bytes, direction, kind)
+    for operation, times in list(bucket.request_s.items()):
+        page.put_histogram("penstock_bucket_request_seconds", times, operation)
 
 
 def _put_server(page: _Page, metrics: Metrics) -> None:

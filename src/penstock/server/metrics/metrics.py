@@ -19,6 +19,7 @@ from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.metering.meters import OTHER
 from penstock.shard.shard import Shard
+from penstock.storage.counted import BucketMeter
 
 PORTS = ("native", "http", "line")
 _OPERATIONS_MAX = 64
@@ -52,6 +53,8 @@ class Metrics(Collector):
         self.loop_delay = LoopDelay(loop)
         self.opened_s = shards.clock.wall_us() / 1_000_000 - shards.clock.monotonic_s() + shards.opened_s
         self.scrape_s = 0.0
+        self.bucket: BucketMeter | None = None
+        """What is asked of the bucket, if the broker is on one."""
         self.broker_id: Callable[[], str] = self._own_id
         """The identity of the whole."""
         self._rendering = threading.Lock()
