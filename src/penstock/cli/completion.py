@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -28,20 +27,20 @@ def _known(ctx: typer.Context) -> dict[str, set[str]]:
     directory, server = ctx.params.get("directory"), ctx.params.get("server")
     with contextlib.suppress(Exception):  # nobody wants to read of it while typing
         if directory is not None:
-            return _noted(Path(directory))
+            return _noted(str(directory))
         if server is not None:
             names = {"token": "token", "tls": "tls", "ca": "ca", "cert": "cert", "key": "tls_key"}
             return _asked(server, {name: ctx.params[given] for name, given in names.items() if given in ctx.params})
     return {}
 
 
-def _noted(directory: Path) -> dict[str, set[str]]:
+def _noted(directory: str) -> dict[str, set[str]]:
     """What the last checkpoint of a directory says, which can be read while a broker has it open."""
     from penstock.cluster.directory import part_name, shards_of
+    from penstock.journal.bucket_reading import open_root_for_reading
     from penstock.shard.checkpoint_files import read_checkpoint
-    from penstock.storage.read_only import ReadOnlyStorage
 
-    root = ReadOnlyStorage(directory)
+    root = open_root_for_reading(directory)
     count = shards_of(root)
     places = [root] if count is None else [root.part(part_name(number)) for number in range(count)]
     checkpoints = [found for place in places if (found := read_checkpoint(place)) is not None]

@@ -1,4 +1,4 @@
-"""A data directory read with no broker, divided or not: a snapshot of each shard, shown as one."""
+"""A data directory or a bucket read with no broker, divided or not: a snapshot of each shard, shown as one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.cluster.directory import part_name, shards_of
+from penstock.journal.bucket_reading import open_root_for_reading
 from penstock.model.info import TopicInfo
 from penstock.model.layout import TopicLayout
 from penstock.model.letters import DeadLetter
@@ -17,7 +18,7 @@ from penstock.model.merging import by, merge_layouts, merge_topics
 from penstock.model.names import DEAD_LETTERS, check_topic_name
 from penstock.model.placement import Place, shard_of
 from penstock.shard.reading.layouts import topic_layout
-from penstock.storage.read_only import ReadOnlyStorage
+from penstock.storage.read_only import ReadableStorage
 from penstock.views.snapshot import GroupProgress, Snapshot
 
 _SUMS = ("published", "acked", "retrying", "dead", "lapsed", "withdrawn", "skipped", "lost", "lag")
@@ -26,11 +27,12 @@ _SUMS = ("published", "acked", "retrying", "dead", "lapsed", "withdrawn", "skipp
 class Snapshots:
     """The shards of a directory as the broker that is opened next would find them; close it, or use it as a context."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        root = ReadOnlyStorage(path)
+    def __init__(self, path: str | os.PathLike[str] | ReadableStorage) -> None:
+        """`path`: of a directory, or the address of a bucket, which brokers may have open."""
+        root = open_root_for_reading(path) if isinstance(path, str | os.PathLike) else path
         count = shards_of(root)
-        if count is not None:
-            root.check_unlocked()
+        if count is not None or root.is_shared:
+            root.check_readable()
         self._parts: list[Snapshot] = []
         try:
             for number in range(count or 1):

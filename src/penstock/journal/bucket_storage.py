@@ -16,16 +16,17 @@ from typing import Protocol
 import msgspec
 
 from penstock.journal.bucket_files import BundleFile, PieceFile, WholeFile
+from penstock.journal.bucket_state import BucketState, Bundle, decode_state
 from penstock.journal.chain import Chain, Conversation, Fenced, Found, T
 from penstock.journal.chain_layout import Mark
 from penstock.journal.conversing import carry_out
 from penstock.journal.layout import sequence_of
-from penstock.model.errors import CorruptData, DirectoryLocked, InvalidArgument, NotOwner
+from penstock.model.errors import DirectoryLocked, InvalidArgument, NotOwner
 from penstock.storage.interface import TEMPORARY, File, Storage, inside
 from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.storage.persistent import Pause, PersistentObjects
 
-_JOURNAL, _BUNDLES = "journal", "bundles/"
+_JOURNAL = "journal"
 _CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
 _GRACE_S = 600.0
 _ROOM_BYTES = 1 << 60
@@ -42,28 +43,6 @@ class Identity(Protocol):
     @property
     def address(self) -> str:
         """Where it is."""
-
-
-class Bundle(msgspec.Struct, array_like=True, frozen=True):
-    """A journal file that is one object."""
-
-    sequence: int
-    epoch: int
-    """Of who put it."""
-    size_bytes: int
-
-    @property
-    def name(self) -> str:
-        """Of the object."""
-        return f"{_BUNDLES}{self.sequence:016d}-{self.epoch:010d}.journal"
-
-
-class _State(msgspec.Struct, array_like=True):
-    """What a checkpoint of the chain holds."""
-
-    bundles: list[Bundle]
-    checkpoint: bytes
-    """As on a disk."""
 
 
 class BucketStorage:
@@ -108,13 +87,12 @@ class BucketStorage:
         if self._is_abandoned:
             raise DirectoryLocked(f"{self._objects.address} was abandoned, and is locked by what `abandon` returned")
         found: Found = self._talk(self._chain.claim(self.dead_epoch))
-        state = _State([], b"") if found.checkpoint is None else _decode(found.checkpoint, self._objects.address)
+        state = decode_state(found.checkpoint, self._objects.address)
         self._checkpoint = state.checkpoint or None
         self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
         self._files, self._written = {}, {}
-        for piece in found.pieces:
-            if piece.sequence and piece.sequence not in self._bundles:
-                self._file(piece.sequence).restore(piece)
+        for piece in state.unbundled(found.pieces):
+            self._file(piece.sequence).restore(piece)
         self._is_owned = True
 
     def close(self) -> None:
@@ -220,7 +198,7 @@ class BucketStorage:
         with self._lock:
             starts = [file.first for file in self._files.values() if file.first is not None]
             start = min(starts, default=self._chain.end)
-            state = _State(list(self._bundles.values()), content)
+            state = BucketState(list(self._bundles.values()), content)
         self._talk(self._chain.checkpoint(msgspec.msgpack.encode(state), start))
         self._checkpoint = state.checkpoint
         self._remove_needless()
@@ -277,10 +255,3 @@ def _sequence(name: str) -> int | None:
     """Of a journal file; None if it is none."""
     directory, _, base = name.rpartition("/")
     return sequence_of(base) if directory == _JOURNAL else None
-
-
-def _decode(data: bytes, address: str) -> _State:
-    try:
-        return msgspec.msgpack.decode(data, type=_State)
-    except msgspec.MsgspecError as error:
-        raise CorruptData(address, 0, f"the checkpoint is not what was written: {error}") from error

@@ -37,10 +37,13 @@ from penstock.journal.chain_layout import (
     mark_of_name,
     piece_name,
 )
+from penstock.model.errors import PenstockError
 from penstock.storage.objects import Outcome
 
 READ_AT_ONCE = 32
 """So many pieces are asked for at a time."""
+READ_AGAIN = 100
+"""So often whoever only reads begins again when there is a newer checkpoint."""
 
 
 # What a conversation asks for. Requests that fail are made again by whoever has the conversation, but for a create.
@@ -91,6 +94,10 @@ class Fenced(Exception):
         self.seal = seal
 
 
+class Restless(PenstockError):
+    """A chain could not be read: its checkpoints follow one another too quickly."""
+
+
 class Found(NamedTuple):
     """What a chain holds: the state at its newest checkpoint, and every piece behind."""
 
@@ -103,12 +110,13 @@ class Found(NamedTuple):
 
 
 def read(shard: int) -> Conversation[Found]:
-    """All that a chain holds at some moment since this began; writes nothing."""
-    while True:
+    """All that a chain holds at some moment since this began; writes nothing. Raises Restless if there is none."""
+    for _ in range(READ_AGAIN):
         newest = _newest((yield List(CHECKPOINTS)))
         found = yield from _read_from(shard, newest)
         if found is not None and newest == _newest((yield List(CHECKPOINTS))):
             return found
+    raise Restless(f"the state of the shard was noted again each of {READ_AGAIN} times while it was read: try again")
 
 
 def _read_from(shard: int, newest: CheckpointName | None) -> Conversation[Found | None]:

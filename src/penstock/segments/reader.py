@@ -36,6 +36,8 @@ class SegmentReader:
             self._columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             file.close()
+            if isinstance(error, FileNotFoundError):  # a bucket says it when it is read
+                raise
             raise CorruptData(name, info.size_bytes - info.footer_bytes, f"not a segment: {error}") from error
         except CorruptData:
             file.close()
@@ -84,8 +86,9 @@ class SegmentReader:
         try:
             return self._parquet.read_row_group(number, columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error.__cause__ or error.__context__, CorruptData):
-                raise (error.__cause__ or error.__context__) from None  # type: ignore[misc]
+            cause = error.__cause__ or error.__context__ or error
+            if isinstance(cause, CorruptData | FileNotFoundError):
+                raise cause from None
             raise CorruptData(self._bytes.name, 0, f"row group {number}: {error}") from error
 
     def _cut(self, table: pa.Table, window: Window) -> pa.Table:

@@ -1,4 +1,4 @@
-"""A directory that is only read: every change is refused.
+"""A directory that is only read: every change is refused; and what all have in common that is only read.
 
 Only what recovery does to a torn tail (cutting it off, and syncing) is allowed, without effect: readers must use the
 end that recovery found, not the size of the file.
@@ -11,11 +11,40 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from penstock.model.errors import DirectoryLocked
+from penstock.model.errors import DirectoryLocked, InvalidArgument
+from penstock.storage.content import ContentFile
 from penstock.storage.files import OpenFile
-from penstock.storage.interface import Buffer, inside
+from penstock.storage.interface import Buffer, Storage, inside
+
+
+class ReadableStorage(Storage, Protocol):
+    """What is only read, by whoever has no broker: a directory, or a bucket."""
+
+    @property
+    def path(self) -> str:
+        """Where it is: a path of this machine, or the address of a bucket."""
+
+    @property
+    def base_path(self) -> str:
+        """Where relative paths of other directories start."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a broker may have it, and change it, while it is read."""
+
+    def check_readable(self) -> None:
+        """Raise if there is nothing to read, or if a broker has it that wants it alone."""
+
+    def look_again(self) -> bool:
+        """See it as it is now; whether it has changed since. Raises as `check_readable` does."""
+
+    def elsewhere(self, path: str) -> ReadableStorage:
+        """Another directory, such as an archive."""
+
+    def part(self, name: str) -> ReadableStorage:
+        """A directory in this one."""
 
 
 class ReadOnlyFile(OpenFile):
@@ -24,7 +53,22 @@ class ReadOnlyFile(OpenFile):
     __slots__ = ()
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        _refuse("a file is not written")
+        refuse("a file is not written")
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def truncate(self, length: int) -> None:
+        """The tail stays where it is."""
+
+
+class ReadOnlyContent(ContentFile):
+    """Bytes in memory that cannot be changed."""
+
+    overwrites = False
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        refuse("a file is not written")
 
     def sync(self) -> None:
         """Nothing was written."""
@@ -38,6 +82,7 @@ class ReadOnlyStorage:
 
     epoch = 0
     remote = False
+    is_shared = False
 
     def __init__(self, path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None) -> None:
         self._root = Path(path).absolute()
@@ -50,6 +95,15 @@ class ReadOnlyStorage:
     @property
     def base_path(self) -> str:
         return str(self._base)
+
+    def check_readable(self) -> None:
+        if not self._root.is_dir():
+            raise InvalidArgument(f"{self._root} is no data directory: there is no such directory")
+        self.check_unlocked()
+
+    def look_again(self) -> bool:
+        self.check_unlocked()
+        return False
 
     def check_unlocked(self) -> None:
         """Raise DirectoryLocked if a broker has the directory open now; the lock is not kept."""
@@ -71,16 +125,16 @@ class ReadOnlyStorage:
             os.close(fd)
 
     def create(self, name: str) -> ReadOnlyFile:
-        _refuse(f"{name} is not made")
+        refuse(f"{name} is not made")
 
     def open(self, name: str) -> ReadOnlyFile:
         return ReadOnlyFile(os.open(self._root / inside(name), os.O_RDONLY | os.O_CLOEXEC))
 
     def rename(self, old: str, new: str) -> None:
-        _refuse(f"{old} keeps its name")
+        refuse(f"{old} keeps its name")
 
     def remove(self, name: str) -> None:
-        _refuse(f"{name} is not removed")
+        refuse(f"{name} is not removed")
 
     def list(self, directory: str) -> list[str]:
         try:
@@ -101,7 +155,7 @@ class ReadOnlyStorage:
         return ReadOnlyStorage(self._root / name, self._base)
 
     def lock(self) -> None:
-        _refuse("it cannot be kept from others")
+        refuse("it cannot be kept from others")
 
     def close(self) -> None:
         """There is no lock to let go."""
@@ -110,5 +164,6 @@ class ReadOnlyStorage:
         return self
 
 
-def _refuse(what: str) -> NoReturn:
+def refuse(what: str) -> NoReturn:
+    """Tell whoever would change something that it cannot be."""
     raise OSError(errno.EROFS, f"this storage is only read: {what}")

@@ -31,13 +31,14 @@ from penstock.shard.recovery import Recovered, recover
 from penstock.shard.state_lock import StateLock
 from penstock.shard.upkeep.segmenting import arrow_of_blocks, journal_opened
 from penstock.storage import Storage
-from penstock.storage.read_only import ReadOnlyStorage
+from penstock.storage.read_only import ReadableStorage, ReadOnlyStorage
 from penstock.views.info import topic_info
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLES = ("messages", "events")
+_READS = 6  # of a shard that changes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class GroupProgress:
 class Snapshot:
     """A directory as the broker that is opened next would find it; close it, or use it as a context."""
 
-    def __init__(self, path: str | os.PathLike[str] | ReadOnlyStorage, place: Place = ALONE) -> None:
-        self.storage = path if isinstance(path, ReadOnlyStorage) else ReadOnlyStorage(path)
+    def __init__(self, path: str | os.PathLike[str] | ReadableStorage, place: Place = ALONE) -> None:
+        self.storage = ReadOnlyStorage(path) if isinstance(path, str | os.PathLike) else path
         self.lock = StateLock()
         found = _recover(self.storage, place)
         self.catalog = found.state.catalog
@@ -146,21 +147,22 @@ def read_blocks(
                 yield batch.slice(first, last - first)
 
 
-def _recover(storage: ReadOnlyStorage, place: Place) -> Recovered:
-    """The state, if this is a data directory that nobody else has open."""
-    if not os.path.isdir(storage.path):  # noqa: PTH112 - it is text
-        raise InvalidArgument(f"{storage.path} is no data directory: there is no such directory")
-    storage.check_unlocked()
-    if not {"checkpoint-a", "checkpoint-b", "journal", "topics"} & set(storage.list("")):
+def _recover(storage: ReadableStorage, place: Place) -> Recovered:
+    """The state, if this is a data directory that nobody else has open, or a shard on a bucket."""
+    storage.check_readable()
+    if not storage.is_shared and not {"checkpoint-a", "checkpoint-b", "journal", "topics"} & set(storage.list("")):
         raise InvalidArgument(
             f"{storage.path} is no data directory: it has no checkpoint; give the one that `penstock serve` "
             "or penstock.open() was given"
         )
-    try:
-        return recover(storage, BrokerConfig(), SystemClock(), place)
-    except (CorruptData, FileNotFoundError):
-        storage.check_unlocked()  # a broker that was opened meanwhile changes what is being read
-        raise
+    for _ in range(_READS):
+        try:
+            return recover(storage, BrokerConfig(), SystemClock(), place)
+        except (CorruptData, FileNotFoundError) as error:  # a broker may change what is being read
+            if not storage.look_again():
+                raise
+            last = error
+    raise CorruptData(storage.path, 0, f"it changed each of {_READS} times while it was read: {last}") from last
 
 
 def _progress(topic: Topic, name: str) -> GroupProgress:
