@@ -11,31 +11,39 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.cluster_cost import measure
+from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.prices import EXPRESS, STANDARD, Traffic, forecast
+from penstock.testing import MemoryObjects
 from tests.cli.harness import Command
 from tests.server.harness import Running
 
 COMMAND = Command({"PENSTOCK_OUTPUT": "json"}, lambda: None)
 
 
-def page(puts: int, gets: int, written: int = 0, stored: int = 0) -> str:
+def page(puts: int, gets: int, sent: int = 0, journal: int = 0) -> str:
     """What a broker tells of its bucket: two thirds of the puts were creates, one of them refused."""
-    requests = [("create", "done", puts - puts // 3 - 1), ("create", "exists", 1), ("put", "done", puts // 3)]
-    requests += [("get", "done", gets - gets // 2), ("get_range", "done", gets // 2)]
-    return "\n".join(
-        [
-            "# TYPE penstock_bucket_requests_total counter",
-            *(
-                f'penstock_bucket_requests_total{{operation="{name}",outcome="{outcome}"}} {count}.0'
-                for name, outcome, count in requests
-            ),
-            "# TYPE penstock_bucket_bytes_total counter",
-            f'penstock_bucket_bytes_total{{direction="written",kind="piece"}} {written}.0',
-            "# TYPE penstock_journal_bytes gauge",
-            f"penstock_journal_bytes {stored}.0",
-            "",
-        ]
+    meter = BucketMeter()
+    meter.requests.update({("create", "done"): puts - puts // 3 - 1, ("create", "exists"): 1})
+    meter.requests.update(
+        {("put", "done"): puts // 3, ("get", "done"): gets - gets // 2, ("get", "missing"): gets // 2}
     )
+    meter.bytes["sent", "piece"] = sent
+    return page_of(meter, journal)
+
+
+def page_of(meter: BucketMeter, journal: int = 0) -> str:
+    """The metrics that count a bucket, as a server tells them."""
+    requests = [
+        f'penstock_bucket_requests_total{{operation="{operation}",outcome="{outcome}"}} {count}.0'
+        for (operation, outcome), count in meter.requests.items()
+    ]
+    moved = [
+        f'penstock_bucket_bytes_total{{direction="{direction}",kind="{kind}"}} {count}.0'
+        for (direction, kind), count in meter.bytes.items()
+    ]
+    heads = [f"# TYPE {name} counter" for name in ("penstock_bucket_requests_total", "penstock_bucket_bytes_total")]
+    of_the_journal = ["# TYPE penstock_journal_bytes gauge", f"penstock_journal_bytes {journal}.0", ""]
+    return "\n".join([heads[0], *requests, heads[1], *moved, *of_the_journal])
 
 
 def looks(*pages: str) -> Callable[[], str]:
@@ -49,6 +57,21 @@ def test_rates_are_those_between_two_looks_summed_over_brokers() -> None:
     second = looks(page(9, 4), page(9, 24))
     traffic = measure([first, second], 5.0, lambda _: None, lambda: next(times))
     assert traffic == Traffic(puts=50 / 5, gets=20 / 10, uploaded_bytes=1000.0, stored_bytes=7.0)
+
+
+def test_everything_that_is_asked_of_a_bucket_is_in_the_sum() -> None:
+    meter = BucketMeter()
+    objects = CountedObjects(MemoryObjects(), meter)
+    before = page(0, 0)
+    for name in ("a", "b", "a"):
+        objects.create(name, b"123")
+    objects.put("c", b"4567")
+    assert [objects.get("a"), objects.get("nothing"), objects.get_range("c", 1, 2)] == [b"123", None, b"56"]
+    assert objects.list("") == ["a", "b", "c"]
+    objects.delete(["a"])
+    times = iter([0.0, 1.0])
+    traffic = measure([looks(before, page_of(meter))], 1.0, lambda _: None, lambda: next(times))
+    assert traffic == Traffic(puts=4, lists=1, gets=3, deletes=1, uploaded_bytes=10, downloaded_bytes=5)
 
 
 def test_a_broker_that_was_started_again_counts_from_nothing() -> None:

@@ -28,10 +28,9 @@ _KINDS = {
     (_REQUESTS, "put"): "puts",
     (_REQUESTS, "list"): "lists",
     (_REQUESTS, "get"): "gets",
-    (_REQUESTS, "get_range"): "gets",
     (_REQUESTS, "delete"): "deletes",
-    (_BYTES, "written"): "uploaded_bytes",
-    (_BYTES, "read"): "downloaded_bytes",
+    (_BYTES, "sent"): "uploaded_bytes",
+    (_BYTES, "received"): "downloaded_bytes",
 }
 """What each sample counts, by its metric and its operation or direction."""
 _ROWS = {
