@@ -104,6 +104,7 @@ lock: $(TOOLS)/.ready  ## pin all dependencies again, with hashes (ARGS=--upgrad
 	@$(call pin,spark) --no-deps --group spark
 	@$(call pin,spark-oldest) --no-deps --group spark-oldest
 	@$(call pin,dev) pyproject.toml --all-extras --constraint requirements/spark.txt --no-emit-package pyspark
+	@$(call pin,server) pyproject.toml --extra bucket --extra otel --constraint requirements/dev.txt
 	@$(call pin,bench) --group bench --constraint requirements/dev.txt
 	@$(call pin,peers) pyproject.toml --group peers --constraint requirements/dev.txt
 	@$(call pin,docs) --group docs --constraint requirements/dev.txt
