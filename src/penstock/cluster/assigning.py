@@ -38,5 +38,10 @@ def assign(shards: int, members: Iterable[str], owners: Mapping[int, str]) -> di
     return {shard: found[shard] for shard in range(shards)}
 
 
+def rank(shard: int, members: Iterable[str]) -> list[str]:
+    """The members in the order in which they ought to have a shard, where nothing else speaks for one of them."""
+    return sorted(set(members), key=lambda member: (-weight(_seed(member), shard), member))
+
+
 def _seed(member: str) -> int:
     return int.from_bytes(hashlib.blake2b(member.encode(), digest_size=8).digest())
