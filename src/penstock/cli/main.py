@@ -42,6 +42,12 @@ class Commands(CommandGroup):
         Entry(
             _BROKER, "check", "check:check", "Read every byte that a data directory needs, and tell what is damaged."
         ),
+        Entry(
+            _BROKER,
+            "copy",
+            "copy:copy",
+            "Copy a data directory or a bucket: a backup, a restore, or a move from one to the other.",
+        ),
         Entry(_BROKER, "reshard", "reshard:reshard", "Give a data directory another number of shards."),
         Entry(_RUN, "serve", "serve:serve", "Run a server on a data directory."),
         Entry(

@@ -7,6 +7,8 @@ its own, `shards/3`, with the same files.
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
+from stat import S_IMODE
 
 import msgspec
 
@@ -16,6 +18,7 @@ from penstock.model.options import whole
 from penstock.model.placement import SHARDS_MAX
 from penstock.shard.checkpoint_files import COPIES
 from penstock.storage import Storage, put_file, read_file
+from penstock.storage.files import READABLE_BY
 
 DIVISION = "penstock.json"
 _VERSION = 1
@@ -41,6 +44,8 @@ class Division(msgspec.Struct, kw_only=True, omit_defaults=True):
     resharding: Step | None = None
     before: int = 1
     """While old shards are moved: how many they are."""
+    source: str = ""
+    """While `penstock copy` fills it: where it copies from."""
 
 
 def divide(storage: Storage, shards: int | None) -> list[Storage]:
@@ -99,6 +104,11 @@ def shards_of(storage: Storage) -> int | None:
     division = read_division(storage)
     if division is None:
         return None
+    if division.source:
+        raise InvalidArgument(
+            f"this is a copy of {shown(division.source)} that is not complete: `penstock copy` was interrupted, or is "
+            "still running; run it again to finish it"
+        )
     if division.resharding is not None:
         raise InvalidArgument(
             f"this directory is not complete: `penstock reshard --shards {division.shards}` was interrupted, or is "
@@ -113,6 +123,11 @@ def read_division(storage: Storage) -> Division | None:
         data = read_file(storage, DIVISION)
     except FileNotFoundError:
         return None
+    return decode_division(data)
+
+
+def decode_division(data: bytes) -> Division:
+    """What the bytes of `penstock.json` say."""
     try:
         division = msgspec.json.decode(data, type=Division)
     except msgspec.MsgspecError as error:
@@ -124,7 +139,32 @@ def read_division(storage: Storage) -> Division | None:
     return division
 
 
-def write_division(storage: Storage, shards: int, resharding: Step | None = None, before: int = 1) -> None:
+def write_division(
+    storage: Storage, shards: int, resharding: Step | None = None, before: int = 1, source: str = ""
+) -> None:
     """Put `penstock.json` on disk."""
-    division = Division(version=_VERSION, shards=shards, resharding=resharding, before=before)
-    put_file(storage, DIVISION, [msgspec.json.format(msgspec.json.encode(division)) + b"\n"])
+    put_file(storage, DIVISION, [encode_division(shards, resharding, before, source)])
+
+
+def encode_division(shards: int, resharding: Step | None = None, before: int = 1, source: str = "") -> bytes:
+    """What is in `penstock.json`."""
+    division = Division(version=_VERSION, shards=shards, resharding=resharding, before=before, source=source)
+    return msgspec.json.format(msgspec.json.encode(division)) + b"\n"
+
+
+def settle_division(root: Storage, shards: int) -> None:
+    """Say that a directory is complete; one that is a single shard says nothing."""
+    if shards > 1:
+        write_division(root, shards)
+    else:
+        root.remove(DIVISION)
+        root.sync_directory("")
+
+
+def readable_by(directory: Path) -> str:
+    """Who may read the files of a directory: so it is with those that are made."""
+    for name in (DIVISION, *COPIES):
+        if (directory / name).exists():
+            mode = S_IMODE((directory / name).stat().st_mode)
+            return next((who for who, (file_mode, _) in READABLE_BY.items() if file_mode == mode), "owner")
+    return "owner"

@@ -9,7 +9,7 @@ import msgspec
 from penstock.journal.chain_layout import Piece
 from penstock.model.errors import CorruptData
 
-_BUNDLES = "bundles/"
+BUNDLES = "bundles/"
 
 
 class Bundle(msgspec.Struct, array_like=True, frozen=True):
@@ -23,7 +23,7 @@ class Bundle(msgspec.Struct, array_like=True, frozen=True):
     @property
     def name(self) -> str:
         """Of the object."""
-        return f"{_BUNDLES}{self.sequence:016d}-{self.epoch:010d}.journal"
+        return f"{BUNDLES}{self.sequence:016d}-{self.epoch:010d}.journal"
 
 
 class BucketState(msgspec.Struct, array_like=True):

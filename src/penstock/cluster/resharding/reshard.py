@@ -9,24 +9,30 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_IMODE
 
-from penstock.cluster.directory import DIVISION, Step, part_name, read_division, shards_of, write_division
+from penstock.cluster.directory import (
+    DIVISION,
+    Step,
+    part_name,
+    read_division,
+    readable_by,
+    settle_division,
+    shards_of,
+    write_division,
+)
 from penstock.cluster.resharding.comparison import Compared, CopyDiffers, Tell, compare
 from penstock.cluster.resharding.shard_copy import ShardCopy
 from penstock.cluster.resharding.shard_plan import plan_shards
 from penstock.cluster.resharding.stage_copy import staged_messages, write_stages
 from penstock.cluster.resharding.stage_plan import plan_stages
 from penstock.cluster.resharding.stored_shard import StoredShard
-from penstock.cluster.resharding.swap import BEFORE, COPY, finish_swap, settle_division, swap
+from penstock.cluster.resharding.swap import BEFORE, COPY, finish_swap, swap
 from penstock.model.clock import ShardClock, SystemClock
 from penstock.model.errors import InvalidArgument
 from penstock.model.options import whole
 from penstock.model.placement import SHARDS_MAX, Place
-from penstock.shard.checkpoint_files import COPIES
 from penstock.shard.interrupts import uninterrupted
 from penstock.storage import FileStorage
-from penstock.storage.files import READABLE_BY
 from penstock.storage.read_only import ReadOnlyStorage
 
 _LOCK, _TOKENS = "LOCK", "tokens.json"
@@ -83,7 +89,7 @@ def copy_resharded(
     with _locked(_existing(directory)) as root:
         before = shards_of(root) or 1
         is_made = not target.exists()
-        with _locked(FileStorage(target, _readable_by(directory))) as copy:
+        with _locked(FileStorage(target, readable_by(directory))) as copy:
             _clear_unfinished(copy)
             try:
                 compared = _copy(root, before, copy, wanted, tell, clock or SystemClock())
@@ -132,16 +138,7 @@ def _read_only(place: FileStorage) -> ReadOnlyStorage:
 def _existing(directory: Path) -> FileStorage:
     if not directory.is_dir():
         raise InvalidArgument(f"{directory} is not a directory")
-    return FileStorage(directory, _readable_by(directory))
-
-
-def _readable_by(directory: Path) -> str:
-    """Who may read the files of a directory: so it is with those that are made."""
-    for name in (DIVISION, *COPIES):
-        if (directory / name).exists():
-            mode = S_IMODE((directory / name).stat().st_mode)
-            return next((who for who, (file_mode, _) in READABLE_BY.items() if file_mode == mode), "owner")
-    return "owner"
+    return FileStorage(directory, readable_by(directory))
 
 
 def _check_owner(root: FileStorage) -> None:
@@ -164,7 +161,7 @@ def _clear_unfinished(copy: FileStorage) -> None:
     """Empty a directory that holds nothing but a copy that was not finished; raises if it holds anything else."""
     names = [name for name in copy.list("") if name != _LOCK]
     division = read_division(copy)
-    if names and (division is None or division.resharding is not Step.COPYING):
+    if names and (division is None or division.resharding is not Step.COPYING or division.source):
         raise InvalidArgument(f"{copy.path} is not empty: give a directory that is new")
     for name in sorted(names, key=lambda name: name == DIVISION):  # it says until the end what this is
         _remove(Path(copy.path) / name)

@@ -20,7 +20,7 @@ from penstock.shard.core import Core
 from penstock.shard.metering.meters import Meters
 from penstock.shard.schedules import batch_of_schedule, withdraw_schedules
 from penstock.storage import FileStorage
-from penstock.storage.read_only import ReadOnlyStorage
+from penstock.storage.read_only import ReadableStorage
 
 _GROUP_BYTES = 1 << 20
 
@@ -97,6 +97,6 @@ class ShardCopy:
             core.journal.wait(commit)
 
 
-def _directory(storage: FileStorage | ReadOnlyStorage, archive: str | None) -> Path:
+def _directory(storage: FileStorage | ReadableStorage, archive: str | None) -> Path:
     """The directory of an archive, or of the shard itself."""
     return Path(storage.path) if archive is None else Path(storage.base_path) / archive

@@ -18,7 +18,7 @@ from penstock.model.schedules import SCHEDULES, Schedule
 from penstock.shard.recovery import recover
 from penstock.shard.schedules import schedule_messages
 from penstock.shard.state_lock import StateLock
-from penstock.storage.read_only import ReadOnlyStorage
+from penstock.storage.read_only import ReadableStorage
 
 UNLIMITED = replace(BrokerConfig(), sync="never", max_producers=1 << 40)
 """The options under which nothing that is known is forgotten; the checkpoint syncs what was written."""
@@ -35,7 +35,7 @@ class KnownSchedule(NamedTuple):
 class StoredShard:
     """What recovery makes of the files of a shard, and the bodies that are in its journal."""
 
-    def __init__(self, place: Place, storage: ReadOnlyStorage, clock: ShardClock) -> None:
+    def __init__(self, place: Place, storage: ReadableStorage, clock: ShardClock) -> None:
         self.number, self.storage = place.number, storage
         self.lock = StateLock()
         found = recover(storage, UNLIMITED, clock, place)

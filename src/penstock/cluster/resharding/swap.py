@@ -13,7 +13,7 @@ A broker refuses to open the directory while `penstock.json` has a step.
 
 from __future__ import annotations
 
-from penstock.cluster.directory import DIVISION, Step, read_division, write_division
+from penstock.cluster.directory import DIVISION, Step, read_division, settle_division, write_division
 from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import COPIES
 from penstock.shard.interrupts import uninterrupted
@@ -49,15 +49,6 @@ def finish_swap(root: Storage) -> bool:
     _move(root, COPY, "", [name for name in root.list(COPY) if name != DIVISION])
     settle_division(root, shards)
     return True
-
-
-def settle_division(root: Storage, shards: int) -> None:
-    """Say that a directory is complete; one that is a single shard says nothing."""
-    if shards > 1:
-        write_division(root, shards)
-    else:
-        root.remove(DIVISION)
-        root.sync_directory("")
 
 
 def _move(root: Storage, source: str, target: str, names: list[str]) -> None:

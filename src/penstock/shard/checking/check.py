@@ -229,7 +229,7 @@ class _Check:
 
     def _segment(self, listed: ListedSegment, storage: Storage) -> None:
         self.report.segments += 1
-        read_segment(listed, storage)
+        read_segment(storage, listed.name, listed.table, listed.info)
         self.report.size_bytes += listed.info.size_bytes
         self.report.messages += listed.info.rows if listed.table == "messages" else 0
 

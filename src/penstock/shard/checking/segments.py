@@ -64,17 +64,16 @@ def reachable_storages(
     return found, problems
 
 
-def read_segment(listed: ListedSegment, storage: Storage) -> None:
+def read_segment(storage: Storage, name: str, table: str, info: SegmentInfo) -> None:
     """Read a whole segment; raises if it is damaged, or has other rows than the checkpoint says."""
     from penstock.segments.reader import SegmentReader
 
-    info = listed.info
     rows, base, end = 0, info.base, info.base
-    with SegmentReader(storage, listed.name, listed.table, info) as reader:
+    with SegmentReader(storage, name, table, info) as reader:
         for part in reader.tables(Window()):
             offsets = part.column(0)
             base = base if rows else offsets[0].as_py()
             rows, end = rows + len(offsets), offsets[-1].as_py() + 1
     if (base, end, rows) != (info.base, info.end, info.rows):
         listed_rows = f"{info.rows} from {info.base} to before {info.end}"
-        raise CorruptData(listed.name, 0, f"it has {rows} rows from {base} to before {end}, not {listed_rows}")
+        raise CorruptData(name, 0, f"it has {rows} rows from {base} to before {end}, not {listed_rows}")

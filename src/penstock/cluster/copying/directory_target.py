@@ -1,0 +1,88 @@
+"""A copy in a directory."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection
+from pathlib import Path
+
+from penstock.cluster.directory import Step, part_name, read_division, settle_division, write_division
+from penstock.journal.layout import file_name
+from penstock.log.checkpoint import Checkpoint
+from penstock.model.errors import InvalidArgument
+from penstock.model.stored import STAGES
+from penstock.shard.checkpoint_files import COPIES, write_checkpoint
+from penstock.storage import FileStorage, put_file
+from penstock.storage.interface import TEMPORARY
+from penstock.storage.read_only import ReadOnlyStorage
+
+_LOCK = "LOCK"
+
+
+class DirectoryTarget:
+    """A directory that holds nothing but the copy."""
+
+    def __init__(self, path: str | os.PathLike[str], readable_by: str = "owner") -> None:
+        self._root = FileStorage(path, readable_by)
+        self._shards = 1
+        self._root.lock()
+
+    @property
+    def address(self) -> str:
+        return self._root.path
+
+    def begin(self, source: str, shards: int | None) -> None:
+        division = read_division(self._root)
+        begun = division is not None and division.resharding is Step.COPYING and division.source == source
+        if not begun and set(self._root.list("")) - {_LOCK}:
+            other = f", but for an unfinished copy of {division.source}" if division and division.source else ""
+            raise InvalidArgument(f"{self.address} is not empty{other}: give a directory that is new")
+        self._shards = shards or 1
+        write_division(self._root, self._shards, Step.COPYING, source=source)
+
+    def check_archive(self, archive: str) -> None:
+        """Whoever reads this directory finds the archive where it is."""
+
+    def shard(self, number: int) -> DirectoryShard:
+        return DirectoryShard(self._root if self._shards == 1 else self._root.part(part_name(number)))
+
+    def finish(self) -> None:
+        settle_division(self._root, self._shards)
+
+    def close(self) -> None:
+        self._root.close()
+
+
+class DirectoryShard:
+    """A shard in a directory."""
+
+    def __init__(self, storage: FileStorage) -> None:
+        self._storage = storage
+
+    def begin(self, epoch: int) -> None:
+        for name in (*COPIES, *(f"journal/{name}" for name in self._storage.list("journal"))):
+            self._storage.remove(name)
+
+    def put_journal(self, sequence: int, data: bytes, is_newest: bool) -> None:
+        put_file(self._storage, file_name(sequence), [data])
+
+    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
+        write_checkpoint(self._storage, checkpoint)
+
+    def files(self) -> set[str]:
+        root = Path(self._storage.path)
+        found = (file for top in ("topics", STAGES) for file in root.glob(f"{top}/**/*") if file.is_file())
+        return {str(file.relative_to(root)) for file in found if not file.name.endswith(TEMPORARY)}
+
+    def put_file(self, archive: str | None, name: str, data: bytes) -> None:
+        put_file(self._storage if archive is None else self._storage.elsewhere(archive), name, [data])
+
+    def remove(self, names: Collection[str]) -> None:
+        for name in names:
+            self._storage.remove(name)
+        for directory in {posixpath.dirname(name) for name in names}:
+            self._storage.sync_directory(directory)
+
+    def open(self) -> ReadOnlyStorage:
+        return ReadOnlyStorage(self._storage.path, self._storage.base_path)

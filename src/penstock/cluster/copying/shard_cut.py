@@ -1,0 +1,88 @@
+"""What a shard is at one moment: its newest checkpoint and the journal behind it, read while its owner may go on.
+
+Journal files are removed only when a newer checkpoint is there. So if the checkpoint is the same before and after, what
+was read in between belongs together. The newest file is read first: those before it were complete when it was begun.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from google_crc32c import value as crc32c
+from msgspec.structs import replace
+
+from penstock.journal import scan_journal
+from penstock.journal.layout import file_name
+from penstock.log.checkpoint import Checkpoint
+from penstock.model.errors import CorruptData, PenstockError
+from penstock.shard.checkpoint_files import read_checkpoint
+from penstock.shard.recovery import journal_sequences, known_durable_end, needed_files
+from penstock.storage import Storage, read_file
+
+
+class SourceMoved(PenstockError):
+    """The source was changed while it was read: nothing is wrong with it, and it must be read again."""
+
+
+class JournalCopy(NamedTuple):
+    """A journal file of a cut, without what was torn or not yet written."""
+
+    sequence: int
+    size_bytes: int
+    crc: int
+
+
+class Cut(NamedTuple):
+    """A shard at one moment."""
+
+    checkpoint: Checkpoint
+    journal: list[JournalCopy]
+    """The newest first."""
+
+
+class StateTarget(Protocol):
+    """Takes what a cut consists of, and shows no state until it has the checkpoint."""
+
+    def begin(self, epoch: int) -> None:
+        """Be about to get the state of an epoch, in place of any that is there."""
+
+    def put_journal(self, sequence: int, data: bytes, is_newest: bool) -> None:
+        """Write a journal file; the newest comes first."""
+
+    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write the checkpoint, when the journal is there."""
+
+
+def take_cut(source: Storage, target: StateTarget) -> Cut | None:
+    """Copy the state of a shard as it is now; None if no broker ever had it."""
+    checkpoint = read_checkpoint(source)
+    sequences = journal_sequences(source)
+    if checkpoint is None:
+        target.begin(0)
+        if sequences or source.list("topics"):
+            raise CorruptData("checkpoint-a", 0, "it is missing, although there is data")
+        return None
+    epoch = max(checkpoint.epoch, source.epoch)
+    cut = Cut(replace(checkpoint, epoch=epoch, doomed=[]), [])
+    target.begin(epoch)
+    following: int | None = None
+    for sequence in reversed(needed_files(checkpoint, sequences)):
+        data = _whole_groups(source, checkpoint, sequence, following)
+        if data:
+            target.put_journal(sequence, data, is_newest=not cut.journal)
+            cut.journal.append(JournalCopy(sequence, len(data), crc32c(data)))
+        following = sequence
+    after = read_checkpoint(source)
+    if after is None or after.number != checkpoint.number:
+        raise SourceMoved("another checkpoint was written while the journal was read")
+    target.put_checkpoint(cut.checkpoint)
+    return cut
+
+
+def _whole_groups(source: Storage, checkpoint: Checkpoint, sequence: int, following: int | None) -> bytes:
+    """A journal file up to the end of its last complete group; nothing of one that was never written to."""
+    data = read_file(source, file_name(sequence))
+    scan = scan_journal(data, checkpoint.broker, sequence, known_durable_end(source, checkpoint, sequence, following))
+    for damage in scan.damage:
+        raise CorruptData(file_name(sequence), damage.position, damage.problem)
+    return data[: scan.end]
