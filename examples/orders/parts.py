@@ -122,6 +122,12 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
+    def crash(self) -> None:
+        """End it at once, and return when it is gone."""
+        self.kill()
+        if self._process is not None:
+            self._process.wait()
+
     def __enter__(self) -> Self:
         tied = [sys.executable, "-m", "examples.orders.tied", str(os.getpid())]
         with self.log.open("ab") as log:
@@ -144,8 +150,7 @@ class Child:
             self._process.wait(_GRACE_S)
         while self._has_others() and time.monotonic() < over_s:  # Java tidies up behind the Python that started it
             time.sleep(0.05)
-        self.kill()
-        self._process.wait()
+        self.crash()
 
     def _has_others(self) -> bool:
         """Whether there is anybody left in its group."""

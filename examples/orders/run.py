@@ -19,8 +19,9 @@ from pathlib import Path
 
 import penstock
 from examples.orders.parts import ROOT, Child, ChildDied, Serving, asked_to_stop
-from examples.orders.screen import TOPIC, Figures, Screen
+from examples.orders.screen import TOPIC, Figures
 from examples.orders.shop import CUSTOMERS, Shop
+from examples.terminal import Screen
 from penstock.embedded.broker import Broker
 from penstock.model.errors import DirectoryLocked, PenstockError
 from penstock.server.logs import set_up_logging

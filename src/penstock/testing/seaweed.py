@@ -30,7 +30,7 @@ BUCKET = "penstock"
 _LOOPBACK = "127.0.0.1"
 _KEYS = {"AWS_ACCESS_KEY_ID": "any-key", "AWS_SECRET_ACCESS_KEY": "any-secret"}
 _PARTS = ("master", "volume", "filer", "s3")
-_PORTS = range(12_000, 32_000)  # of those that no outgoing connection is given
+_PORTS = range(12_000, 32_000)
 _PATIENCE_S = 60.0
 _TAIL = 2000
 
@@ -45,8 +45,8 @@ class Seaweed:
         self._directory = directory.absolute()
         self._host = host
         self._keys = keys or _KEYS
-        self._ports = {part: port if part == "s3" and port else _free_port() for part in _PARTS}
-        self._grpc_ports = {part: _free_port() for part in _PARTS}
+        self._ports = {part: port if part == "s3" and port else free_port() for part in _PARTS}
+        self._grpc_ports = {part: free_port() for part in _PARTS}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -146,7 +146,8 @@ class Seaweed:
         time.sleep(0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port for a server that is started later, of those that no outgoing connection is given meanwhile."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as listener, contextlib.suppress(OSError):
