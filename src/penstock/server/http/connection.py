@@ -287,6 +287,13 @@ class WebSocketConnection(Watched, WebSocketsSansIOProtocol):
         if self._unread.are_overdue(self.transport, now_s):
             self.transport.abort()
 
+    def shutdown(self) -> None:
+        """Tell the client that the server ends, unless it has ended the WebSocket itself."""
+        if self.handshake_complete and self.conn.close_rcvd is not None:
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def data_received(self, data: bytes) -> None:
         self.conn.receive_data(data)
         if self.conn.parser_exc is not None and self.conn.close_sent is None:  # frames before the handshake was over
