@@ -18,8 +18,11 @@ from penstock.model.cluster_map import ClusterMap, ShardPlace
 from penstock.model.placement import shard_of
 from penstock.server.config import ServerConfig
 from penstock.server.membership import Membership
+from penstock.server.peer_places import ManyMachines, Neighbours, OneMachine
 from penstock.server.server import Server
 from penstock.storage import FileStorage
+
+SECRET = b"the secret of a cluster"
 
 
 class Several:
@@ -37,7 +40,8 @@ class Several:
 
     def own_address(self, number: int) -> str:
         """The native port of one of them."""
-        return f"127.0.0.1{self.map.addresses[number]}"
+        address = self.map.addresses[number]
+        return f"127.0.0.1{address}" if address.startswith(":") else address
 
     def owner_of(self, topic: str) -> int:
         """The number of the server that has a topic."""
@@ -81,27 +85,36 @@ class Several:
 
 @asynccontextmanager
 async def several(
-    directory: Path, shards: int = 4, processes: int = 2, *, ports: tuple[str, ...] = ("native",), **options: Any
+    directory: Path,
+    shards: int = 4,
+    processes: int = 2,
+    *,
+    ports: tuple[str, ...] = ("native",),
+    network: bool = False,
+    **options: Any,
 ) -> AsyncIterator[Several]:
-    """Servers with the shards of a directory dealt to them; `ports` are those that they have, on free numbers."""
+    """Servers with the shards of a directory dealt to them; `ports` are those that they have, on free numbers.
+
+    They reach one another by sockets, or as on a `network`: each then has ports of its own, and no other.
+    """
     async with AsyncExitStack() as stack:
         root = FileStorage(directory)
         divide(root, shards)
         stack.callback(root.close)
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
-        own_ports = [stack.enter_context(_reserved()) for _ in range(processes)]
-        common = {f"{name}_port": stack.enter_context(_reserved()).getsockname()[1] for name in ports}
+        own_ports = [stack.enter_context(_reserved()).getsockname()[1] for _ in range(processes)]
+        common = {f"{name}_port": 0 if network else stack.enter_context(_reserved()).getsockname()[1] for name in ports}
         config = ServerConfig.parse(
             {"data_dir": str(directory), "http_port": None, "line_port": None, **common, **options}
         )
-        numbers = [own.getsockname()[1] for own in own_ports]
-        addresses = {number: f":{port}" for number, port in enumerate(numbers)}
+        addresses = {number: f":{port}" for number, port in enumerate(own_ports)}
         empty = ClusterMap([ShardPlace()] * shards, addresses)
-        found = Several(
-            [Server(config, Membership(number, port, sockets, empty)) for number, port in enumerate(numbers)],
-            shards,
-            addresses,
-        )
+        neighbours: list[Neighbours] = [
+            ManyMachines(number, SECRET) if network else OneMachine(number, port, sockets)
+            for number, port in enumerate(own_ports)
+        ]
+        memberships = [Membership(number, others, empty) for number, others in enumerate(neighbours)]
+        found = Several([Server(config, membership) for membership in memberships], shards, addresses)
         for server in found.servers:
             await server.open()
         for shard, owner in assign(shards, map(str, range(processes)), {}).items():
@@ -111,9 +124,15 @@ async def several(
             assert server.membership is not None
             server.membership.broker_id = identity
         found.tell()
-        for server in found.servers:
+        for number, server in enumerate(found.servers):
             await server.listen()
             stack.push_async_callback(server.stop)
+            if network:
+                addresses[number] = f"127.0.0.1:{server.address[1]}"
+        for each in neighbours:
+            if isinstance(each, ManyMachines):
+                each.addresses = addresses
+        found.tell()
         yield found
 
 

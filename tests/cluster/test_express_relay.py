@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.client import AsyncClient
+from penstock.server.peer_places import OneMachine
 from tests.cluster.doors import Door, opened
 
 _BODY = b'{"value": "x"}'
@@ -72,9 +73,10 @@ def test_a_publish_is_not_repeated_when_its_owner_ends_in_the_middle(tmp_path: P
 
             membership = servers.servers[0].membership
             assert membership is not None
-            path = tmp_path / "dying"
-            membership.socket_of = lambda *_: str(path)  # type: ignore[method-assign]
-            async with await asyncio.start_unix_server(die, path):
+            sockets = tmp_path / "dying"
+            sockets.mkdir()
+            membership.neighbours = OneMachine(0, 0, sockets)
+            async with await asyncio.start_unix_server(die, sockets / "1.http"):
                 status, told = await doors[0].ask("POST", f"/v1/topics/{servers.topic_of(1)}/publish", _BODY)
             assert (status, len(asked)) == (503, 1) and "not known whether it was done" in told["error"]
 
@@ -86,17 +88,18 @@ def test_a_publish_waits_for_an_owner_that_cannot_be_reached_yet(tmp_path: Path)
         async with opened(tmp_path / "data") as (servers, doors), AsyncClient(servers.address) as client:
             membership = servers.servers[0].membership
             assert membership is not None
-            topic, right = servers.topic_of(1), membership.socket_of
+            topic, right = servers.topic_of(1), membership.neighbours
             looked = asyncio.Event()
 
-            def nowhere(process: int, port: str) -> str:
-                looked.set()
-                return str(tmp_path / "nobody")
+            class Nowhere(OneMachine):
+                def socket_of(self, member: int, port: str) -> str:
+                    looked.set()
+                    return str(tmp_path / "nobody")
 
-            membership.socket_of = nowhere  # type: ignore[method-assign]
+            membership.neighbours = Nowhere(0, 0, tmp_path)
             asking = asyncio.create_task(doors[0].ask("POST", f"/v1/topics/{topic}/publish", {"value": "x"}))
             await looked.wait()
-            membership.socket_of = right  # type: ignore[method-assign]
+            membership.neighbours = right
             status, told = await asking
             assert (status, told["id"]) == (200, f"{topic}/0/0")
             assert [message.value async for message in client.read(topic, 0)] == [b"x"]

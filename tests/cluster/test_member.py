@@ -10,6 +10,7 @@ import pytest
 from penstock.cluster.directory import divide
 from penstock.model.cluster_map import ClusterMap, ShardPlace
 from penstock.server.membership import Membership
+from penstock.server.peer_places import OneMachine
 from penstock.server.processes import member, orders
 from penstock.server.processes.member import Member
 from penstock.server.settings.options import ServerConfig
@@ -25,7 +26,7 @@ class Parent:
     def __init__(self, path: Path, reloaded: ServerConfig) -> None:
         sockets = path.parent / "sockets"
         sockets.mkdir()
-        membership = Membership(0, free_port(), sockets, ClusterMap([ShardPlace()] * SHARDS, {}))
+        membership = Membership(0, OneMachine(0, free_port(), sockets), ClusterMap([ShardPlace()] * SHARDS, {}))
         self._ends = orders.pair()
         for end in self._ends:
             end.settimeout(0)

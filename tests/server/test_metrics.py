@@ -135,6 +135,7 @@ def do_everything(world: Watched, pages: list[Page]) -> None:
     metrics.request("native", "publish", 0.001, failed=False)
     metrics.request("http", "publish", 0.001, failed=True)
     use_bucket(metrics)
+    metrics.peers_refused += 1
     metrics.start()
     metrics.loop.call_later(0.02, metrics.loop.stop)
     metrics.loop.run_forever()

@@ -146,14 +146,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-async def connect(
-    where: tuple[str, int] | str, tls: ssl.SSLContext | None, make: Callable[[], Connection]
-) -> Connection:
-    """A connection to a host and port, or to the path of a socket."""
-    loop = asyncio.get_running_loop()
-    if isinstance(where, str):
-        return (await loop.create_unix_connection(make, where))[1]
+async def connect(where: tuple[str, int], tls: ssl.SSLContext | None, make: Callable[[], Connection]) -> Connection:
+    """A connection to a host and port."""
     named = None if tls is None else where[0]
+    loop = asyncio.get_running_loop()
     return (await loop.create_connection(make, *where, ssl=tls, server_hostname=named))[1]
 
 

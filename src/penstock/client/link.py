@@ -12,7 +12,8 @@ import itertools
 import logging
 import random
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from penstock.client.addresses import parse_address
@@ -41,6 +42,8 @@ _SWEEP_S, _FRAME_BYTES_MAX = 0.25, 1 << 31
 _jitter = random.Random()  # its own: the program may have seeded the global one
 
 OnPush = Callable[[memoryview | bytes], None]
+Dial = Callable[[Callable[[], Connection]], Awaitable[Connection]]
+"""Makes a connection."""
 
 
 class Link:
@@ -54,12 +57,12 @@ class Link:
         tls: ssl.SSLContext | None = None,
         name: str | None = None,
         generations: Iterator[int] | None = None,
+        dial: Dial | None = None,
     ) -> None:
-        """`generations`: numbers for connections, that no other link of the client gives."""
-        is_path = address.startswith("unix:")  # of a socket between processes
-        self.host, self.port = ("", 0) if is_path else parse_address(address)
-        self.address = address if is_path else f"{self.host}:{self.port}"
-        self._where = address.removeprefix("unix:") if is_path else (self.host, self.port)
+        """`generations` are numbers that no other link of the client gives; with `dial`, the address is only a name."""
+        self.host, self.port = ("", 0) if dial is not None else parse_address(address)
+        self.address = address if dial is not None else f"{self.host}:{self.port}"
+        self._dial: Dial = dial or partial(connect, (self.host, self.port), tls)
         self.timeout_s = timeout_s
         self.loop = asyncio.get_running_loop()
         self.generation = 0  # of the connection; 0: there was none yet
@@ -271,7 +274,7 @@ class Link:
         connection: Connection | None = None
         try:
             async with asyncio.timeout(min(self.timeout_s, 10.0)):
-                connection = await connect(self._where, self._tls, lambda: Connection(on_frame, on_lost))
+                connection = await self._dial(lambda: Connection(on_frame, on_lost))
                 hello = Hello([VERSION], f"penstock-python {__version__}", self._token, self._name, follows=True)
                 connection.send(frame(Command.HELLO, 0, encode(hello)))
                 self.welcome = await greeted

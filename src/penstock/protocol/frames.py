@@ -139,6 +139,13 @@ class FrameReader:
             self._resize(data[place:])
         return frames
 
+    def take(self, count: int) -> bytes:
+        """This many bytes were read into the room: they, and what is held of a frame, are no frames after all."""
+        taken = bytes(self._view[self._start : self._end + count])
+        self._start = self._end = self.unfinished_bytes = 0
+        self._needed = HEADER_BYTES
+        return taken
+
     def _resize(self, held: bytes | memoryview) -> None:
         """Make room for what is waiting to be read, or let go of what was there for a large frame."""
         size = len(self._view)

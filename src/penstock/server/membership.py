@@ -1,9 +1,11 @@
-"""This process among those of a server: which shards are where, and how the others are reached."""
+"""This process among those of a server: which shards are where, and how the others are reached.
+
+The others are processes of this machine, or servers on other machines (`peer_places.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Protocol
 
 from penstock.model.cluster_map import ClusterMap
@@ -11,6 +13,7 @@ from penstock.model.errors import InvalidArgument, NotOwner
 from penstock.model.names import check_topic_name
 from penstock.model.placement import parse_slice
 from penstock.model.processes import ClusterInfo
+from penstock.server.peer_places import Neighbours, Place
 
 
 class Ask(Protocol):
@@ -22,12 +25,12 @@ class Ask(Protocol):
 class Membership:
     """What a process knows of the others; used on the event loop, and looked at by any thread."""
 
-    def __init__(self, number: int, own_port: int, sockets: Path, cluster_map: ClusterMap) -> None:
-        self.number, self.own_port = number, own_port
-        """Of this process: its number, and the native port that no other has."""
+    def __init__(self, number: int, neighbours: Neighbours, cluster_map: ClusterMap) -> None:
+        self.number = number
+        """Of this process; others may have it after it, on one machine."""
+        self.neighbours = neighbours
         self.broker_id = ""
         """The identity of the broker, once the shard is open that all have it from."""
-        self._sockets = sockets
         self.holds: Callable[[int], bool] = lambda _: True
         """Whether a shard that ought to be here is."""
         self.ask: Ask = _nobody
@@ -53,9 +56,9 @@ class Membership:
         """The other processes."""
         return [number for number in self.map.addresses if number != self.number]
 
-    def socket_of(self, process: int, port: str) -> str:
-        """Where a port of a process (`native`, `http`, `line`) is reached from the other processes."""
-        return str(self._sockets / f"{process}.{port}")
+    def place_of(self, process: int) -> Place:
+        """Where the ports of a process (`native`, `http`, `line`) are reached from the other processes."""
+        return self.neighbours.place_of(process)
 
     def not_owner(self, shard: int) -> NotOwner:
         """What whoever asks for a shard hears that is not here."""

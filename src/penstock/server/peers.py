@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.api.operation import ALL
 from penstock.api.operations import OPERATIONS
+from penstock.client.connection import Connection
 from penstock.client.link import Link
 from penstock.cluster.gathering import merge_statuses
 from penstock.cluster.shards import Shards
@@ -45,6 +46,7 @@ from penstock.protocol.slices import join, split
 from penstock.server.membership import Membership
 
 _PATIENCE_S = 3600.0
+_REACH_S = 10.0
 _AGAIN_S, _AGAIN_FOR_S = 0.05, 6.0  # while a process is replaced, or its shards are on their way
 
 Answers = Sequence[Any]
@@ -148,6 +150,7 @@ class Peers:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._links: dict[int, Link] = {}
+        membership.on_changed.append(self._forget_those_gone)
 
     def gathers(self, operation: str, arguments: Mapping[str, Any]) -> bool:
         """Whether all processes have to be asked."""
@@ -235,7 +238,7 @@ class Peers:
     async def _link(self, process: int) -> Link:
         link = self._links.get(process)
         if link is None or link.closed:
-            link = Link(f"unix:{self._membership.socket_of(process, 'native')}", None, 10.0)
+            link = Link(f"process {process}", None, _REACH_S, dial=partial(self._dial, process))
             try:
                 await link.open()
             except PenstockError as error:
@@ -246,6 +249,14 @@ class Peers:
         if not link.connected:  # it connects again by itself
             raise BrokerClosed(f"process {process} cannot be reached: try again")
         return link
+
+    async def _dial(self, process: int, make: Callable[[], Connection]) -> Connection:
+        return await self._membership.place_of(process).connect("native", make)
+
+    def _forget_those_gone(self) -> None:
+        """Connect no more to members that are gone for good."""
+        for process in self._links.keys() - self._membership.map.addresses.keys():
+            self._links.pop(process).drop()
 
     def close(self) -> None:
         """Close the connections."""

@@ -37,9 +37,9 @@ class Port(ABC, Generic[Client]):
     def connection(self) -> Client:
         """A connection that is about to be made."""
 
+    @abstractmethod
     def connection_of_peer(self) -> Client:
         """A connection from another process of this server."""
-        return self.connection()
 
     @abstractmethod
     def sweep(self) -> None:

@@ -30,6 +30,7 @@ from penstock.model.schedules import DelayedMessage, Schedule
 from penstock.model.traces import Trace
 from penstock.server.membership import Membership
 from penstock.server.operations import LETTERS_BYTES
+from penstock.server.peer_places import Place
 from penstock.server.peers import FLOOR, SHARDS, Peers
 
 Answers = Sequence[Any]
@@ -179,9 +180,9 @@ class ScatteredTopics:
         """Whether a process is this one."""
         return process == self._membership.number
 
-    def socket_of(self, process: int) -> str | None:
-        """Where a process listens for HTTP of the others."""
-        return self._membership.socket_of(process, "http")
+    def place_of(self, process: int) -> Place | None:
+        """Where a process is reached."""
+        return self._membership.place_of(process)
 
     def processes(self, topic: str, spread: Spread) -> set[int]:
         """The processes that have slices of a topic; raises BrokerClosed while one is on its way."""

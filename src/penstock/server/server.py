@@ -178,6 +178,7 @@ class Server:
             self.services.access.read_again()
         if self.services.tls is not None:
             read_certificates_again(self.services.tls, config)
+            self.services.encrypt_to_peers(config)
             _log.info("the certificates were read again")
 
     async def __aenter__(self) -> Self:

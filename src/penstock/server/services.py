@@ -19,7 +19,7 @@ from penstock.protocol.publishing import encode_publish
 from penstock.server.access.access import Access
 from penstock.server.access.principal import ANYBODY, PEER, Principal, Scope
 from penstock.server.access.rates import RateLimits
-from penstock.server.access.tls import server_context
+from penstock.server.access.tls import peer_context, server_context
 from penstock.server.commits import Commits
 from penstock.server.deadlines import Deadlines
 from penstock.server.descriptors import REFUSED_AT_ONCE, SpareDescriptor, connections_max
@@ -27,6 +27,7 @@ from penstock.server.membership import Membership
 from penstock.server.metrics.live import LiveFigures
 from penstock.server.metrics.metrics import Metrics
 from penstock.server.operations import own_names, prepare, seen_by
+from penstock.server.peer_places import ManyMachines
 from penstock.server.peers import FLOOR, SHARDS, Here, Peers, do_with
 from penstock.server.pipelines import Pipelines
 from penstock.server.process_operations import Processes
@@ -62,6 +63,9 @@ class Services:
         self.metrics = Metrics(broker.shards, config, self.loop, self.pipelines)
         self.processes = Processes(membership, broker.shards, self.metrics, self.loop)
         self.peers = None if membership is None else Peers(membership)
+        self.made_for_peers: dict[str, Callable[[], asyncio.BaseProtocol]] = {}
+        """By port: what makes the connections that other members open."""
+        self.encrypt_to_peers(config)
         self.scattered = (
             None if membership is None or self.peers is None else ScatteredTopics(broker.shards, membership, self.peers)
         )
@@ -71,6 +75,11 @@ class Services:
         self.live = LiveFigures(self.metrics, self.loop)
         self.ranking = Ranking(broker.shards)
         self.awaited = around(broker, self.commits)
+
+    def encrypt_to_peers(self, config: ServerConfig) -> None:
+        """Use the certificates that are in the files now for connections to other members from now on."""
+        if self.membership is not None and isinstance(self.membership.neighbours, ManyMachines):
+            self.membership.neighbours.tls = peer_context(config)
 
     @property
     def identity(self) -> tuple[str, int]:

@@ -21,6 +21,21 @@ def server_context(config: ServerConfig) -> ssl.SSLContext | None:
     return context
 
 
+def peer_context(config: ServerConfig) -> ssl.SSLContext | None:
+    """What members of a cluster speak TLS with to one another; None: they do not.
+
+    Whoever answers proves that it knows the secret of the cluster, for this very connection (`protocol/peering.py`):
+    that takes the place of a name in its certificate, which may be the same for all members, or any.
+    """
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _load(context, config.tls_cert, config.tls_key, None)  # what is shown to servers that ask for a certificate
+    return context
+
+
 def read_certificates_again(context: ssl.SSLContext, config: ServerConfig) -> None:
     """Use the certificates that are in the files now, for connections from now on; the old ones if they are wrong.
 

@@ -24,7 +24,7 @@ _WITH_TOPIC = re.compile(r"/v1/groups(?:/[^/]+(?:/(?:seek|offsets|pause|resume))
 _WITH_RECEIPTS = re.compile(r"/v1/messages/(?:ack|nack|release|reject|visibility)")
 _WITH_MEMBER = re.compile(r"/v1/groups/[^/]+/(?:heartbeat|leave)")
 _JOIN = re.compile(r"/v1/groups/[^/]+/join")
-_MEMBER = re.compile(r"(\d{1,4})-[0-9a-f]{16}")
+_MEMBER = re.compile(r"(\d{1,18})-[0-9a-f]{16}")
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 _NAMES_ONLY = frozenset({"search"})  # what stands below /v1/traces and is no id
 

@@ -21,6 +21,7 @@ from penstock.server.http.scattering import Scattering
 from penstock.server.http.splitting import finish_parts, parts_of
 from penstock.server.http.websocket_relay import relay_websocket
 from penstock.server.membership import Membership
+from penstock.server.peer_places import Place
 
 if TYPE_CHECKING:
     from penstock.server.http.members import Members
@@ -85,13 +86,13 @@ class Elsewhere:
         `is_at_home`: another process has found that it is for this one.
         """
 
-        def socket_of_owner() -> str | None:
+        def place_of_owner() -> Place | None:
             owner = by_address(self._membership, scope["path"], b"")
-            return None if owner is None or owner < 0 else self._membership.socket_of(owner, "http")
+            return None if owner is None or owner < 0 else self._membership.place_of(owner)
 
         if is_at_home or by_address(self._membership, scope["path"], b"") in (None, self._membership.number):
             return await self._scattering.relay(scope, receive, send)
-        await relay_websocket(socket_of_owner, scope, receive, send)
+        await relay_websocket(place_of_owner, scope, receive, send)
         return True
 
     async def _gather(

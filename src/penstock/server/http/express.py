@@ -19,6 +19,7 @@ from penstock.model.names import TOPIC_NAME
 from penstock.model.units import parse_digits
 from penstock.server.http.express_relay import ExpressRelay
 from penstock.server.http.failures import encode, headers_of, problem_of
+from penstock.server.http.forwarding import FROM_PEER, PEER, UNKNOWN
 from penstock.server.http.publishing import begin_one, publish_of
 
 if TYPE_CHECKING:
@@ -106,11 +107,13 @@ class ExpressLane:
         """Its body is there: publish it, and reply when it is durable."""
         request.more_body = False
         connection, services = request.connection, self._services
-        client = connection.client
+        client, is_from_peer = connection.client, FROM_PEER in connection.app_state
         try:
-            principal = self._front.admit(request.path, request.headers, client[0] if client else "?")
+            peer = PEER if is_from_peer else client[0] if client else UNKNOWN
+            principal = self._front.admit(request.path, request.headers, peer)
             body = bytes(request.body)
-            if client is not None and self._membership is not None and self._membership.is_elsewhere(request.topic):
+            membership = self._membership
+            if membership is not None and not is_from_peer and membership.is_elsewhere(request.topic):
                 self._pass_on(request, body)  # what another process has passed on is for this one
                 return
             reply, commit = begin_one(services, principal, request.topic, body, request.query, connection.headers)

@@ -117,9 +117,9 @@ class ExpressRelay:
         task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, process: int, request: _Request) -> None:
-        where = self._membership.socket_of(process, "http")
+        place = self._membership.place_of(process)
         try:
-            _, channel = await self._loop.create_unix_connection(partial(_Channel, self, process), where)
+            channel = await place.connect("http", partial(_Channel, self, process))
         except OSError:
             told = f"process {process} cannot be reached: nothing was done, try again"
             self.again(request, Unreachable(told))

@@ -19,10 +19,17 @@ from penstock.model.units import parse_digits
 from penstock.server.http.failures import NOT_OWNER
 from penstock.server.http.intake import Event, Receive
 from penstock.server.membership import Membership
+from penstock.server.peer_places import open_streams
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Event], Awaitable[None]]
 
+PEER = ""
+"""The address of another process of this server, which has counted the request already."""
+UNKNOWN = "?"
+"""The address of a client that was gone before anybody asked."""
+FROM_PEER = "penstock_from_peer"
+"""What a request from another process of this server carries along."""
 KEPT_MAX = 64
 """Connections to one process that nobody uses."""
 _READ_BYTES = 64 << 10
@@ -149,7 +156,7 @@ class Forwarder:
                 return channel
             channel.close()
         try:
-            opened = await asyncio.open_unix_connection(self._membership.socket_of(process, "http"), limit=_READ_BYTES)
+            opened = await open_streams(self._membership.place_of(process), "http", _READ_BYTES)
         except OSError as error:
             raise Unreachable(f"process {process} cannot be reached: nothing was done, try again") from error
         return _Channel(*opened)

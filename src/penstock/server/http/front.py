@@ -18,6 +18,7 @@ from penstock.server.http.browsers import PROOF, BrowserGuard, Headers
 from penstock.server.http.caller import CALLER, Caller
 from penstock.server.http.elsewhere import Elsewhere
 from penstock.server.http.failures import Problem, close_reason, encode, headers_of, problem_of
+from penstock.server.http.forwarding import FROM_PEER, PEER, UNKNOWN
 from penstock.server.http.intake import Event, Incoming, Intake, Receive, body_limit
 from penstock.server.http.publishing import OPERATIONS, publish_of
 
@@ -53,8 +54,6 @@ _GUARDS = [
 ]
 _OPEN_BYTES_MAX = 64 << 10  # what somebody without a token may send
 _STARTED = "penstock_started"
-PEER = "?"
-"""The address of another process of this server, which has counted the request already."""
 _PATH_BYTES_MAX, _QUERY_BYTES_MAX, _PARAMETERS_MAX = 2048, 8192, 100
 """The framework keeps a thousand paths and queries of late, as they came and as it read them."""
 
@@ -94,15 +93,15 @@ class Front:
             if method == "OPTIONS" and headers.get(b"origin", b"").decode("latin-1") in self._origins:
                 await self._preflight(headers, send)
                 return
-            client = scope.get("client")
-            principal = self.admit(path, headers, client[0] if client else PEER)
+            client, is_from_peer = scope.get("client"), FROM_PEER in scope.get("state", {})
+            principal = self.admit(path, headers, PEER if is_from_peer else client[0] if client else UNKNOWN)
             if kind == "http":
                 limit = _OPEN_BYTES_MAX if self._asks and is_open(path) else body_limit(path)
                 incoming = Incoming(self._intake, headers.get(b"content-length", b""), receive, limit)
                 receive = incoming.receive
                 if self._elsewhere is not None:
                     sending, answer = self._counted(scope, headers, send), partial(self._answer, send, headers)
-                    if client is None:
+                    if is_from_peer:
                         status = await self._elsewhere.answer_at_home(scope, incoming, sending, answer)
                     else:
                         status = await self._elsewhere.answer(scope, incoming, headers, principal, sending, answer)
@@ -111,7 +110,7 @@ class Front:
                         return
                     receive = incoming.receive
             elif self._elsewhere is not None and await self._elsewhere.relay(
-                scope, receive, send, is_at_home=client is None
+                scope, receive, send, is_at_home=is_from_peer
             ):
                 operation, failed = "forwarded", False
                 return

@@ -13,6 +13,7 @@ from uvicorn.config import Config
 from penstock.server.doors import Doors, open_doors
 from penstock.server.http.connection import Connection, ConnectionState, WebSocketConnection
 from penstock.server.http.express import ExpressLane
+from penstock.server.http.forwarding import FROM_PEER
 from penstock.server.http.front import App, Front
 from penstock.server.http.members import Members
 
@@ -53,7 +54,7 @@ class HttpListener:
         self._building: asyncio.Future[App]
 
     async def start(self) -> tuple[str, int]:
-        self._doors = await open_doors(self._services, "http", self._connection, self._connection)
+        self._doors = await open_doors(self._services, "http", self._connection, self._connection_of_peer)
         self._building = self._loop.run_in_executor(None, _build, self._services)
         self.members.start()
         self._tick()
@@ -61,6 +62,9 @@ class HttpListener:
 
     def _connection(self) -> Connection:
         return Connection(self._config, self.state, {}, self._loop)
+
+    def _connection_of_peer(self) -> Connection:
+        return Connection(self._config, self.state, {FROM_PEER: True}, self._loop)
 
     async def _app(self) -> App:
         """The routes: they are built while the server listens already, because loading the framework takes long."""

@@ -21,7 +21,7 @@ from penstock.server.http.destinations import split_by_process
 from penstock.server.http.forwarding import Scope, Send
 from penstock.server.http.intake import Receive
 from penstock.server.http.scattered_streams import query_of_each, shares_of
-from penstock.server.http.websocket_relay import SocketOf, close_of, connect_to
+from penstock.server.http.websocket_relay import PlaceOf, close_of, connect_to
 
 _MESSAGE = b'{"type":"message"'
 _FINISHING = frozenset({"ack", "release", "nack", "reject", "visibility"})
@@ -53,14 +53,14 @@ class _Owner:
                 self._owed.popleft().set_result(msgspec.json.decode(text))
 
 
-async def relay_to_all(sockets: Mapping[int, SocketOf], scope: Scope, receive: Receive, send: Send) -> None:
+async def relay_to_all(places: Mapping[int, PlaceOf], scope: Scope, receive: Receive, send: Send) -> None:
     """Talk for a client to all processes that have something of its topic, until one of them ends."""
     await receive()  # that it wants to connect
     async with contextlib.AsyncExitStack() as stack:
         owners: dict[int, _Owner] = {}
         given = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100))
-        for (process, socket), query in zip(sockets.items(), query_of_each(given, len(sockets)), strict=True):
-            connection = await connect_to(socket, {**scope, "query_string": urlencode(query).encode()})
+        for (process, place), query in zip(places.items(), query_of_each(given, len(places)), strict=True):
+            connection = await connect_to(place, {**scope, "query_string": urlencode(query).encode()})
             stack.push_async_callback(connection.close)
             owners[process] = _Owner(connection)
         await send({"type": "websocket.accept"})

@@ -74,8 +74,8 @@ class Scattering:
         if topic is None or spread is None:
             return False
         asked = Asked(self._forwarder, self._topics, scope, topic)
-        sockets = {process: partial(self._topics.socket_of, process) for process in asked.processes(spread)}
-        await relay_to_all(sockets, asked.of_part(), receive, send)
+        places = {process: partial(self._topics.place_of, process) for process in asked.processes(spread)}
+        await relay_to_all(places, asked.of_part(), receive, send)
         return True
 
     async def _of_topic(

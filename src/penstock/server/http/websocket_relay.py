@@ -6,22 +6,26 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.asyncio.client import ClientConnection
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.uri import parse_uri
 
 from penstock.model.errors import BrokerClosed, NotOwner
 from penstock.server.http.forwarding import HOP_BY_HOP, MOVING_S, Scope, Send
 from penstock.server.http.intake import Event, Receive
+from penstock.server.peer_places import Place
 
 _AGAIN_S = 0.02
-SocketOf = Callable[[], str | None]
-"""Where the process listens that is to be talked to, as far as that is known."""
+_OPEN_S = 10.0
+PlaceOf = Callable[[], Place | None]
+"""Where the process is that is to be talked to, as far as that is known."""
 
 
-async def relay_websocket(socket_of_owner: SocketOf, scope: Scope, receive: Receive, send: Send) -> None:
+async def relay_websocket(place_of_owner: PlaceOf, scope: Scope, receive: Receive, send: Send) -> None:
     """Talk for a client to the process that has its topic, until one of them ends."""
     await receive()  # that it wants to connect
-    owner = await connect_to(socket_of_owner, scope)
+    owner = await connect_to(place_of_owner, scope)
     try:
         await send({"type": "websocket.accept"})
         said, heard = asyncio.create_task(_say(owner, receive)), asyncio.create_task(_hear(owner, send))
@@ -35,7 +39,7 @@ async def relay_websocket(socket_of_owner: SocketOf, scope: Scope, receive: Rece
         await owner.close()
 
 
-async def connect_to(socket_of_owner: SocketOf, scope: Scope) -> ClientConnection:
+async def connect_to(place_of_owner: PlaceOf, scope: Scope) -> ClientConnection:
     """A WebSocket to another process, for the same client."""
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
@@ -48,18 +52,10 @@ async def connect_to(socket_of_owner: SocketOf, scope: Scope) -> ClientConnectio
     loop = asyncio.get_running_loop()
     until_s = loop.time() + MOVING_S
     while True:
-        path = socket_of_owner()
-        if path is not None:
+        place = place_of_owner()
+        if place is not None:
             try:
-                return await unix_connect(
-                    path,
-                    address,
-                    additional_headers=headers,
-                    user_agent_header=None,
-                    compression=None,
-                    ping_interval=None,
-                    max_size=None,
-                )
+                return await _open(place, address, headers)
             except InvalidHandshake as error:
                 raise BrokerClosed(f"the process that has this topic refused: {error}") from error
             except OSError as error:
@@ -68,6 +64,19 @@ async def connect_to(socket_of_owner: SocketOf, scope: Scope) -> ClientConnectio
         elif loop.time() > until_s:
             raise NotOwner("its shard is on its way to another process: try again")
         await asyncio.sleep(_AGAIN_S)
+
+
+async def _open(place: Place, address: str, headers: list[tuple[str, str]]) -> ClientConnection:
+    """A WebSocket to the HTTP port of a member, which has no limits of its own."""
+    protocol = ClientProtocol(parse_uri(address), max_size=None)
+    connection = await place.connect("http", lambda: ClientConnection(protocol, ping_interval=None))
+    try:
+        async with asyncio.timeout(_OPEN_S):
+            await connection.handshake(headers, None)
+    except BaseException:
+        connection.transport.abort()
+        raise
+    return connection
 
 
 async def _say(owner: ClientConnection, receive: Receive) -> None:

@@ -12,7 +12,7 @@ from penstock.model.errors import InvalidArgument, Overloaded, PenstockError, Un
 from penstock.server.deadlines import CLOSING_S, UnreadReplies
 from penstock.server.line.lines import LineSplitter, NotThisProtocol, strip_telnet
 from penstock.server.line.replies import error_line
-from penstock.server.line.session import PEER, LineSession, Reply
+from penstock.server.line.session import PEER, UNKNOWN, LineSession, Reply
 
 if TYPE_CHECKING:
     from penstock.server.line.listener import LineListener
@@ -30,8 +30,9 @@ _PATIENCE = 20  # times what programs get: people think before they type
 class Connection(asyncio.Protocol):
     """Lines in, replies out, in the same order; what many lines in one packet ask for is begun together."""
 
-    def __init__(self, listener: LineListener) -> None:
+    def __init__(self, listener: LineListener, *, is_peer: bool = False) -> None:
         self._listener = listener
+        self._is_peer = is_peer  # whether another process of this server has opened it, for a client of its own
         self._loop = listener.loop
         self._splitter = LineSplitter(listener.config.max_line_bytes)
         self._transport: asyncio.Transport
@@ -90,7 +91,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no class of asyncio
         peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if isinstance(peer, tuple) else PEER
+        address = PEER if self._is_peer else str(peer[0]) if isinstance(peer, tuple) else UNKNOWN
         self._session = LineSession(self._listener.services, address, self._filled, self._write_now)
         self.serving = self._loop.create_task(self._serve())
         self._listener.opened(self)

@@ -25,6 +25,9 @@ class LineListener(Port[Connection]):
     def connection(self) -> Connection:
         return Connection(self)
 
+    def connection_of_peer(self) -> Connection:
+        return Connection(self, is_peer=True)
+
     def opened(self, connection: Connection) -> None:
         """A client connected; if there are too many connections, the one that was silent for longest is closed."""
         super().opened(connection)

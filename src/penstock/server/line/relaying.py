@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from penstock.server.membership import Membership
+from penstock.server.peer_places import Place, open_streams
 
 Take = Callable[[bytes | None], Awaitable[bool]]
 """Takes a line of an answer, and tells whether it was the last; None: there is no answer, for the process ended."""
@@ -44,7 +45,7 @@ class Relay:
             raise self._membership.not_owner(self._membership.map.shard_of(topic))
         link = self._links.get(process)
         if link is None or link.closed:
-            link = self._links[process] = _Link(self._membership.socket_of(process, "line"))
+            link = self._links[process] = _Link(self._membership.place_of(process))
             if self._token is not None:
                 link.send(b"AUTH " + self._token.encode(), _ignore)
         link.send(line, take)
@@ -70,12 +71,12 @@ class Relay:
 class _Link:
     """A connection to the text port of another process; its answers come in the order of the lines."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, place: Place) -> None:
         self._waiting: deque[Take] = deque()
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
         self.closed = False
-        self._running = asyncio.create_task(self._run(path))
+        self._running = asyncio.create_task(self._run(place))
 
     def send(self, line: bytes, take: Take) -> None:
         self._waiting.append(take)
@@ -95,9 +96,9 @@ class _Link:
             except OSError:  # whoever waits for an answer hears of it
                 return
 
-    async def _run(self, path: str) -> None:
+    async def _run(self, place: Place) -> None:
         try:
-            reader, writer = await asyncio.open_unix_connection(path, limit=_REPLY_BYTES_MAX)
+            reader, writer = await open_streams(place, "line", _REPLY_BYTES_MAX)
             self._writer = writer
             writer.write(b"".join(line + b"\n" for line in self._unsent))
             self._unsent.clear()

@@ -27,8 +27,10 @@ from penstock.shard.operations.leased_messages import LeasedMessage
 _log = logging.getLogger("penstock.server")
 _PAGE_BYTES = 1 << 20
 _PAGE_MESSAGES = 100
-PEER = "?"
+PEER = ""
 """The address of another process of this server, which has counted the line already."""
+UNKNOWN = "?"
+"""The address of a client that was gone before anybody asked."""
 
 
 class Reply:

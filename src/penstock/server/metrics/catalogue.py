@@ -188,6 +188,10 @@ _METRICS = (
     _counter("penstock_connections_opened_total", "Connections that were ever opened.", ("port",)),
     _histogram("penstock_request_seconds", "From a request to its reply; receiving may wait on purpose.", _REQUEST),
     _counter("penstock_request_failures_total", "Requests that were answered with an error.", _REQUEST),
+    _counter(
+        "penstock_peers_refused_total",
+        "Connections that claimed to be of a member of this cluster, and could not prove it.",
+    ),
     _histogram(
         "penstock_event_loop_delay_seconds", "How late the event loop was for an appointment four times a second."
     ),

@@ -201,4 +201,5 @@ def _put_server(page: _Page, metrics: Metrics) -> None:
             page.put_histogram("penstock_request_seconds", times, port, operation)
         for operation, count in list(meter.failures.items()):
             page.put("penstock_request_failures_total", count, port, operation)
+    page.put("penstock_peers_refused_total", metrics.peers_refused)
     page.put_histogram("penstock_event_loop_delay_seconds", metrics.loop_delay.delays_s)

@@ -55,6 +55,8 @@ class Metrics(Collector):
         self.scrape_s = 0.0
         self.bucket: BucketMeter | None = None
         """What is asked of the bucket, if the broker is on one."""
+        self.peers_refused = 0
+        """Connections that claimed to be of a member of this cluster, and could not prove it."""
         self.broker_id: Callable[[], str] = self._own_id
         """The identity of the whole."""
         self._rendering = threading.Lock()

@@ -17,6 +17,7 @@ from penstock.protocol.frames import BROKEN, ERROR, REPLY, VERSION, Command, Fra
 from penstock.protocol.session import HELLO_BYTES_MAX, Goodbye, encode
 from penstock.server.access.principal import ANYBODY, Principal
 from penstock.server.deadlines import CLOSING_S, UnreadReplies
+from penstock.server.native.arrival import Arrival, is_arrival
 from penstock.server.workers import attempt
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread = UnreadReplies(listener.deadlines)
         self._holds = False  # requests wait for one that is worked on in a thread
         self.waiting = 0  # requests that wait for messages
+        self._arrival: Arrival | None = None  # of another member, which is not let in yet
         self.greeted = False
         self.is_peer = False  # whether another process of this server has opened it
         self.follows = False  # whether it is told when shards move
@@ -83,6 +85,9 @@ class Connection(asyncio.BufferedProtocol):
         self.heard_s = self._loop.time()
         self._lingering.heard()
         if self._is_deaf:
+            return
+        if self._arrival is not None:
+            self._arrival.hear(self._reader.take(nbytes))
             return
         frames = self._reader.received(nbytes)
         if frames or self._reader.unfinished_bytes == nbytes:
@@ -127,11 +132,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, greeting: Sequence[Frame]) -> list[Frame]:
         """Handle the first frame, which is a good HELLO or the last that is read; the frames behind it."""
+        command, _, header = greeting[0]
+        if command == BROKEN and not self.is_peer and is_arrival(self._listener.services, bytes(header)):
+            assert self._transport is not None
+            self._arrival = Arrival(self._listener.services, self, self._transport)
+            self._arrival.hear(self._reader.take(0))
+            return []
         self._handle(greeting)
         if self.greeted:
             return self._reader.received(0)
         self.close()
         return []
+
+    def go_on_as_peer(self, data: bytes) -> None:
+        """Another member has been let in, which has said this in the native protocol already."""
+        self._arrival, self.is_peer = None, True
+        while data and not self.closed:
+            room = self.get_buffer(-1)
+            count = min(len(room), len(data))
+            room[:count], data = data[:count], data[count:]
+            self.buffer_updated(count)
+
+    def leave(self) -> None:
+        """Leave the connection to another port, as if it were closed here."""
+        self._transport = None
+        self.connection_lost(None)
 
     def greet(self, principal: Principal) -> None:
         """Note who the client is; from now on it may send requests of any allowed size."""
@@ -168,6 +193,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._waiting_work.clear()
+        if self._arrival is not None:
+            self._arrival.end()
         if self._aborting is not None:
             self._aborting.cancel()
         self._listener.buffered_bytes -= self._counted_bytes

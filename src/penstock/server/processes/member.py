@@ -20,6 +20,7 @@ from penstock.server.access.starting import StartRefused
 from penstock.server.descriptors import raise_limit
 from penstock.server.membership import Membership
 from penstock.server.metrics.process import cpu_seconds, resident_bytes
+from penstock.server.peer_places import OneMachine
 from penstock.server.processes import orders
 from penstock.server.server import Server, keep_responsive, reload_server
 from penstock.server.settings.options import ServerConfig
@@ -190,7 +191,7 @@ async def run_member(
     """Be a process of a server; `end` leads to the supervisor."""
     end.settimeout(0)
     raise_limit()
-    membership = Membership(number, own_port, sockets, ClusterMap([ShardPlace()] * shards, {}))
+    membership = Membership(number, OneMachine(number, own_port, sockets), ClusterMap([ShardPlace()] * shards, {}))
     member = Member(config, membership, end)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, member.stop)
