@@ -23,6 +23,8 @@ from penstock.server.metrics.metrics import Metrics
 from penstock.shard.metering.meters import OTHER
 from penstock.shard.shard import Shard
 from penstock.storage.counted import BucketMeter, CountedObjects
+from penstock.storage.object_cache import ObjectCache
+from penstock.storage.objects import Range
 from penstock.testing import FaultyStorage, MemoryObjects, MemoryStorage
 from tests.server.metrics_harness import Page, TickingClock, Watched, metrics_of, promtool, watched
 
@@ -92,7 +94,10 @@ def test_every_metric_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def use_bucket(metrics: Metrics) -> None:
     """Have some requests to a bucket counted."""
     meter = metrics.bucket = metrics.bucket or BucketMeter()
-    CountedObjects(MemoryObjects(), meter).create("journal/1/0", b"piece")
+    objects, cache = CountedObjects(MemoryObjects(), meter), ObjectCache(1 << 20, meter=meter)
+    objects.create("journal/1/0", b"piece")
+    for _ in range(2):
+        cache.read(objects, [Range("journal/1/0", 0, 5)])
     meter.counting(lambda _: None)(1)
 
 

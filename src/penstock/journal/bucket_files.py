@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from penstock.journal.chain_layout import Mark, Piece
 from penstock.storage.content import ContentFile
 from penstock.storage.interface import Buffer
-from penstock.storage.objects import ObjectStore
+from penstock.storage.object_cache import ObjectCache
+from penstock.storage.objects import ObjectStore, Range
 
+_PART_BYTES = 1 << 20
 Append = Callable[[int, int, bytes], object]
 """Add a piece to the chain: of which file, where in it, and its bytes."""
 
@@ -26,11 +28,16 @@ class PieceFile(ContentFile):
         self.synced = 0
         self.first: Mark | None = None
         """Where its first piece is, or will be."""
+        self._bundle: BundleFile | None = None
 
     def restore(self, piece: Piece) -> None:
         """Take a piece that is there already."""
         self.first = self.first or piece.mark
         self.synced = self.write(piece.position, [piece.body])
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> int:
+        assert self._bundle is None, "a complete file is not written any more"
+        return super().write(position, buffers)
 
     def sync(self) -> None:
         if len(self.content) > self.synced:
@@ -43,39 +50,100 @@ class PieceFile(ContentFile):
             raise OSError(errno.EROFS, "pieces of a chain cannot be cut", f"journal file {self._sequence}")
         super().truncate(length)
 
+    def become(self, bundle: BundleFile) -> None:
+        """It is complete, and a bundle: its bytes are read from there, and need no memory here."""
+        assert bundle.size() == self.synced
+        self._bundle = bundle
+        self.content = bytearray()
+
+    def read(self, position: int, length: int) -> bytes:
+        content = self.content  # looked at first: it goes when there is a bundle
+        if self._bundle is not None:
+            return self._bundle.read(position, length)
+        return bytes(content[position : position + length])
+
+    def size(self) -> int:
+        return len(self.content) if self._bundle is None else self._bundle.size()
+
     def durable(self) -> bytes:
         """All of it that is in pieces."""
         return bytes(self.content[: self.synced])
 
 
-class BundleFile(ContentFile):
-    """A journal file that is one object: read as a whole when it is first needed, and never written."""
+class ReadFile:
+    """A file that is one object, complete: parts of it are read when they are needed, and it is never written."""
 
     overwrites = False
 
-    def __init__(self, objects: ObjectStore, name: str, size_bytes: int) -> None:
-        super().__init__(bytearray())
-        self._objects, self._name, self._size_bytes = objects, name, size_bytes
+    def __init__(self, cache: ObjectCache, objects: ObjectStore, name: str) -> None:
+        self._cache, self._objects, self._name = cache, objects, name
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
-        raise OSError(errno.EROFS, "a complete journal file is not written any more", self._name)
-
-    def read(self, position: int, length: int) -> bytes:
-        if not self.content:
-            data = self._objects.get(self._name)
-            if data is None:
-                raise FileNotFoundError(errno.ENOENT, "no such object", self._name)
-            self.content += data
-        return super().read(position, length)
+        raise OSError(errno.EROFS, "a complete file is not written any more", self._name)
 
     def sync(self) -> None:
         """Nothing was written."""
 
     def truncate(self, length: int) -> None:
-        raise OSError(errno.EROFS, "a complete journal file is not cut", self._name)
+        raise OSError(errno.EROFS, "a complete file is not cut", self._name)
+
+    def close(self) -> None:
+        """There is no descriptor to close."""
+
+    def _read(self, ranges: Sequence[Range]) -> bytes:
+        """The bytes of ranges, one after the other."""
+        found = [data for data in self._cache.read(self._objects, ranges) if data is not None]
+        if len(found) < len(ranges):
+            raise FileNotFoundError(errno.ENOENT, "no such object", self._name)
+        return found[0] if len(found) == 1 else b"".join(found)
+
+
+class BundleFile(ReadFile):
+    """A journal file that is one object: read in parts of a megabyte, as blocks are small and lie together."""
+
+    def __init__(self, cache: ObjectCache, objects: ObjectStore, name: str, size_bytes: int) -> None:
+        super().__init__(cache, objects, name)
+        self._size_bytes = size_bytes
+
+    def read(self, position: int, length: int) -> bytes:
+        end = min(position + length, self._size_bytes)
+        first = position - position % _PART_BYTES
+        parts = self._parts(first, end)
+        return self._read(parts)[position - first : end - first] if parts else b""
+
+    def keep(self, content: bytes) -> None:
+        """All of it was just written: have what is wanted next in the cache."""
+        for part in self._parts(0, len(content)):
+            self._cache.keep(self._objects, part, content[part.start : part.start + part.length])
+
+    def _parts(self, start: int, end: int) -> list[Range]:
+        """The parts that begin from here to there."""
+        return [
+            Range(self._name, first, min(_PART_BYTES, self._size_bytes - first))
+            for first in range(start, end, _PART_BYTES)
+        ]
 
     def size(self) -> int:
         return self._size_bytes
+
+
+class SegmentFile(ReadFile):
+    """A segment: the footer and row groups that are asked for. That it is not there is found out by reading."""
+
+    _content: bytes | None = None
+
+    def read(self, position: int, length: int) -> bytes:
+        if self._content is not None:
+            return self._content[position : position + length]
+        return self._read([Range(self._name, position, length)])
+
+    def size(self) -> int:
+        """Who asks wants all of it: it is read, as nothing else says how much that is."""
+        if self._content is None:
+            self._content = self._objects.get(self._name)
+        if self._content is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", self._name)
+        return len(self._content)
 
 
 class WholeFile(ContentFile):

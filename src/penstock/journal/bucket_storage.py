@@ -15,19 +15,22 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.journal.bucket_files import BundleFile, PieceFile, WholeFile
+from penstock.journal.bucket_files import BundleFile, PieceFile, SegmentFile, WholeFile
 from penstock.journal.bucket_state import BucketState, Bundle, decode_state
 from penstock.journal.chain import Chain, Conversation, Fenced, Found, T
 from penstock.journal.chain_layout import Mark
 from penstock.journal.conversing import carry_out
 from penstock.journal.layout import sequence_of
+from penstock.model.config import CACHE_BYTES
 from penstock.model.errors import DirectoryLocked, InvalidArgument, NotOwner
 from penstock.storage.interface import TEMPORARY, File, Storage, inside
+from penstock.storage.object_cache import ObjectCache
 from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.storage.persistent import Pause, PersistentObjects
 
 _JOURNAL = "journal"
 _CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
+_SEGMENTS = "topics/"
 _GRACE_S = 600.0
 _ROOM_BYTES = 1 << 60
 _HAND_OVER_ATTEMPTS = 5
@@ -59,13 +62,15 @@ class BucketStorage:
         pause: Pause,
         monotonic_s: Callable[[], float],
         grace_s: float = _GRACE_S,
+        cache: ObjectCache | None = None,
     ) -> None:
-        """`grace_s`: how long readers may need what is removed."""
+        """`grace_s`: how long readers may need what is removed; `cache`: of the process, or one of its own."""
         self.dead_epoch: int | None = None
         """Who locks it, does so only while nobody owns a later epoch than this; None: in any case."""
         self._place, self._pause, self._chain = objects, pause, chain
         self._objects: ObjectStore = PersistentObjects(objects, self._wait)
         self._monotonic_s, self._grace_s = monotonic_s, grace_s
+        self._cache = ObjectCache(CACHE_BYTES) if cache is None else cache
         self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
         self._is_owned = self._is_abandoned = False
         self._checkpoint: bytes | None = None
@@ -104,7 +109,7 @@ class BucketStorage:
         self._is_owned, self._is_abandoned = False, True
         old = self._chain
         chain = Chain(old.shard, old.incarnation, old.address, old.epoch)
-        return BucketStorage(self._place, chain, self._pause, self._monotonic_s, self._grace_s)
+        return BucketStorage(self._place, chain, self._pause, self._monotonic_s, self._grace_s, self._cache)
 
     def hand_over(self, identity: Identity) -> None:
         """Make another process the owner, when it is closed; raises StoreUnavailable if the bucket does not answer."""
@@ -164,14 +169,19 @@ class BucketStorage:
                     return self._files[sequence]
                 bundle = self._bundles.get(sequence)
             if bundle is not None:
-                return BundleFile(self._objects, bundle.name, bundle.size_bytes)
+                return self._bundle_file(bundle)
         elif name == _CHECKPOINT and self._checkpoint is not None:
             return WholeFile(self._objects, None, self._checkpoint)
         elif name in self._written:
             return self._written[name]
+        elif inside(name).startswith(_SEGMENTS):
+            return SegmentFile(self._cache, self._objects, name)
         elif (data := self._objects.get(inside(name))) is not None:
             return WholeFile(self._objects, name, data)
         raise FileNotFoundError(errno.ENOENT, "no such object", name)
+
+    def _bundle_file(self, bundle: Bundle) -> BundleFile:
+        return BundleFile(self._cache, self._objects, bundle.name, bundle.size_bytes)
 
     def rename(self, old: str, new: str) -> None:
         file = self._written.pop(old, None)
@@ -191,7 +201,10 @@ class BucketStorage:
             complete = sorted(self._files.items())[:-1]
         for sequence, file in complete:
             bundle = Bundle(sequence, self._chain.epoch, file.synced)
-            self._objects.put(bundle.name, file.durable())
+            whole, bundled = file.durable(), self._bundle_file(bundle)
+            self._objects.put(bundle.name, whole)
+            bundled.keep(whole)
+            file.become(bundled)
             with self._lock:
                 if self._files.pop(sequence, None) is not None:  # else it was removed meanwhile
                     self._bundles[sequence] = bundle

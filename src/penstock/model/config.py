@@ -26,6 +26,7 @@ from penstock.model.units import format_size
 MIB = 1 << 20
 GIB = 1 << 30
 PARTITIONS_MAX = 65_536
+CACHE_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,10 @@ class BrokerConfig:
     """Producers that a topic remembers; beyond it, the one idle for longest is forgotten."""
     readable_by: str = option("owner", choice("owner", "group", "all"))
     """Who may read new files and directories of the data: their owner (`owner`), a `group`, or `all` users."""
+    cache_bytes: int = option(CACHE_BYTES, size(0, 1 << 50))
+    """On a bucket: how much of what was read or written last is kept near, for all shards of the process."""
+    cache_dir: str | None = option(None, optional(text))
+    """On a bucket: the directory where that is kept, which only this process uses (None: in memory)."""
     topic_defaults: TopicConfig = option(TopicConfig(), _topic_defaults)
     """The configuration of topics that are created without one of their own."""
 

@@ -34,6 +34,9 @@ class SegmentReader:
             self._bytes.learn(json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()]))
             self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata, pre_buffer=False)
             self._columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
+        except FileNotFoundError:  # some storages find that out when they read
+            file.close()
+            raise
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             file.close()
             if isinstance(error, FileNotFoundError):  # a bucket says it when it is read

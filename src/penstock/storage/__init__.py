@@ -7,6 +7,7 @@
 | `refusals.py` | errors of a disk that are no failures |
 | `objects.py`, `buckets.py`, `object_directory.py` | a bucket: objects that are created, put, read and listed |
 | `persistent.py` | a bucket that is asked again until it answers |
+| `object_cache.py` | what is hot of a bucket, kept near |
 | `counted.py` | what is asked of a bucket, counted |
 | `object_trial.py` | trying whether a bucket can be trusted |
 """

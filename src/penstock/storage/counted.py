@@ -45,6 +45,7 @@ class BucketMeter:
         self.request_s: dict[str, Histogram] = {}
         """By operation; objects that were read at once count as one wait."""
         self.retries = 0
+        self.cache_hits = self.cache_misses = self.cache_bytes = 0
 
     def counting(self, pause: Pause) -> Pause:
         """The same pause, each of which is counted: there is one before a request is made again."""
@@ -62,6 +63,12 @@ class BucketMeter:
             for outcome in outcomes:
                 self.requests[operation, outcome] += 1
             self.request_s.setdefault(operation, Histogram(REQUEST_S)).observe(seconds)
+
+    def looked_up(self, hits: int, misses: int) -> None:
+        """Ranges were looked for in the cache."""
+        with self._lock:
+            self.cache_hits += hits
+            self.cache_misses += misses
 
     def moved(self, direction: str, name: str, size_bytes: int) -> None:
         """Bytes of an object were sent or received."""

@@ -178,6 +178,9 @@ _METRICS = (
         ("direction", "kind"),
     ),
     _histogram("penstock_bucket_request_seconds", "How long the bucket took to answer.", ("operation",)),
+    _counter("penstock_bucket_cache_hits_total", "Parts of objects that were in the cache (cache_bytes)."),
+    _counter("penstock_bucket_cache_misses_total", "Parts of objects that had to be read from the bucket."),
+    _gauge("penstock_bucket_cache_bytes", "What the cache holds, in memory or in cache_dir."),
     # The last start.
     _gauge("penstock_recovery_seconds", "How long it took to open the data directory.", together="max"),
     _gauge("penstock_recovery_journal_bytes", "How much of the journal was read for that."),

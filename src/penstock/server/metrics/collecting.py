@@ -191,6 +191,9 @@ def _put_bucket(page: _Page, bucket: BucketMeter) -> None:
         page.put("penstock_bucket_bytes_total", size_bytes, direction, kind)
     for operation, times in list(bucket.request_s.items()):
         page.put_histogram("penstock_bucket_request_seconds", times, operation)
+    page.put("penstock_bucket_cache_hits_total", bucket.cache_hits)
+    page.put("penstock_bucket_cache_misses_total", bucket.cache_misses)
+    page.put("penstock_bucket_cache_bytes", bucket.cache_bytes)
 
 
 def _put_server(page: _Page, metrics: Metrics) -> None:
