@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from penstock.cli.target import flaw_of
 from penstock.cli.terminal import echo, new_console
 from penstock.model.errors import DirectoryLocked, PenstockError
 from penstock.model.units import format_size
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +40,10 @@ class Output(StrEnum):
 
 
 def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory.", show_default=False)],
+    directory: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="The data directory, or the address of a bucket.", show_default=False),
+    ],
     repair: Annotated[bool, typer.Option("--repair", help="Set damaged files aside and make the rest usable.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair without asking first.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people, or for machines.")] = Output.TEXT,
@@ -48,6 +53,9 @@ def check(
     Nothing is changed without `--repair`, and no broker may have the directory open. A torn tail, the rest of a
     write that was never acknowledged, is no damage.
 
+    A bucket may be in use. Its chains are checked too: every epoch must end with its seal, and no piece may be missing.
+    It is not repaired.
+
     A repair first copies each damaged file to `DIR/quarantine/<time>/`. Then it steps over what is damaged in the
     journal, takes damaged segments out of the checkpoint, and tells every loss. All other messages stay.
 
@@ -56,6 +64,7 @@ def check(
         penstock check ./data
         penstock check ./data -o json
         penstock check ./data --repair
+        penstock check s3://bucket/orders
 
     Exit codes:
 
@@ -67,11 +76,17 @@ def check(
     """
     if repair and not yes and (output is Output.JSON or not sys.stdin.isatty()):
         raise CommandError("--repair changes files and asks first", "add --yes to repair without being asked")
+    if is_bucket(directory) and repair:
+        raise CommandError("a bucket is not repaired", "restore it from a copy, which `penstock copy` makes")
     try:
-        with _locked(directory) as storage:
-            code = _run_all(directory, storage, repair, yes, output)
+        if is_bucket(directory):
+            code = _run_bucket(directory, output)
+        else:
+            with _locked(Path(directory)) as storage:
+                code = _run_all(Path(directory), storage, repair, yes, output)
     except (PenstockError, OSError) as error:
-        hint = "look at the directory's permissions and at the disk, then check again"
+        what = "bucket's name and permissions" if is_bucket(directory) else "directory's permissions and at the disk"
+        hint = f"look at the {what}, then check again"
         raise CommandError(str(error), hint) from None
     raise typer.Exit(code)
 
@@ -97,6 +112,32 @@ def _run_all(directory: Path, storage: FileStorage, repair: bool, yes: bool, out
     if output is Output.JSON:
         show_json(answer)
     return code
+
+
+def _run_bucket(address: str, output: Output) -> int:
+    """Check each shard of a bucket; the worst exit code."""
+    from penstock.cluster.directory import part_name, shards_of
+    from penstock.journal.bucket_reading import open_root_for_reading, open_to_read
+    from penstock.shard.checking import check_bucket
+
+    root, objects = open_root_for_reading(address), open_to_read(address)
+    root.check_readable()
+    count = shards_of(root) or 0
+    codes, answers, console = [0], [], new_console()
+    for number in range(count):
+        if output is Output.TEXT:
+            echo(f"shard {number} of {count}")
+        place = f"{part_name(number)}/"
+        found = _look(partial(check_bucket, objects.part(place), number, objects), output)
+        verdict, code = _verdict(found, None)
+        if output is Output.TEXT:
+            _show(console, found)
+            _show_advice(console, _advice(address, verdict, found, repair=False), code)
+        codes.append(code)
+        answers.append(_answer(f"{address}/{part_name(number)}", verdict, found, None, found))
+    if output is Output.JSON:
+        show_json({"directory": address, "shards": answers})
+    return max(codes)
 
 
 @contextlib.contextmanager
@@ -132,10 +173,11 @@ def _run(
     directory: Path, storage: FileStorage, repair: bool, yes: bool, output: Output
 ) -> tuple[int, dict[str, object]]:
     """Check, and repair if that is wanted; the exit code, and what there is to say."""
-    from penstock.shard.checking import repair_directory
+    from penstock.shard.checking import check_directory, repair_directory
 
     console = new_console()
-    found = _look(storage, output)
+    look = partial(check_directory, storage)
+    found = _look(look, output)
     if output is Output.TEXT:
         _show(console, found)
     repaired: RepairReport | None = None
@@ -144,21 +186,18 @@ def _run(
         if not yes:
             typer.confirm("Repair it now?", abort=True)
         repaired = repair_directory(storage, found, datetime.now(UTC))
-        left = _look(storage, output)
+        left = _look(look, output)
         if output is Output.TEXT:
             _show_repair(console, directory, repaired, left)
     verdict, code = _verdict(left, repaired)
     if output is Output.TEXT:
-        advice = _advice(directory, verdict, left, repair)
-        console.print(advice, style="green" if code == 0 else "red", markup=False, soft_wrap=True)
-    return code, _answer(directory, verdict, found, repaired, left)
+        _show_advice(console, _advice(str(directory), verdict, left, repair), code)
+    return code, _answer(str(directory), verdict, found, repaired, left)
 
 
-def _look(storage: FileStorage, output: Output) -> CheckReport:
+def _look(check: Callable[[Callable[[str, int, int], None]], CheckReport], output: Output) -> CheckReport:
     """Check, with a bar on the terminal while it takes long."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    from penstock.shard.checking import check_directory
 
     terminal = new_console(stderr=True)
     name = TextColumn("{task.description}", markup=False)
@@ -167,10 +206,7 @@ def _look(storage: FileStorage, output: Output) -> CheckReport:
         name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=terminal, transient=True, disable=quiet
     ) as progress:
         task = progress.add_task("checking")
-        return check_directory(
-            storage,
-            lambda name, done, total: progress.update(task, description=name, completed=done, total=total),
-        )
+        return check(lambda name, done, total: progress.update(task, description=name, completed=done, total=total))
 
 
 def _verdict(left: CheckReport, repaired: RepairReport | None) -> tuple[str, int]:
@@ -181,7 +217,11 @@ def _verdict(left: CheckReport, repaired: RepairReport | None) -> tuple[str, int
     return ("repaired with losses", 1) if repaired.losses else ("repaired", 0)
 
 
-def _advice(directory: Path, verdict: str, left: CheckReport, repair: bool) -> str:
+def _show_advice(console: Console, advice: str, code: int) -> None:
+    console.print(advice, style="green" if code == 0 else "red", markup=False, soft_wrap=True)
+
+
+def _advice(directory: str, verdict: str, left: CheckReport, repair: bool) -> str:
     """The last line: the verdict, and what to do now."""
     if verdict == "whole":
         return "whole: every byte that is needed is as it was written"
@@ -211,6 +251,10 @@ def _show(console: Console, report: CheckReport) -> None:
         ("groups in them", report.groups),
     ):
         table.add_row(name, f"{count:,}")
+    if report.chain is not None:
+        table.add_row("epochs", f"{report.chain.epoch:,}")
+        table.add_row("pieces", f"{report.chain.pieces:,}")
+        table.add_row("bundles", f"{report.chain.bundles:,}")
     table.add_row("size", format_size(report.size_bytes))
     console.print(table)
     console.print()
@@ -248,10 +292,10 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def _answer(
-    directory: Path, verdict: str, found: CheckReport, repaired: RepairReport | None, left: CheckReport
+    directory: str, verdict: str, found: CheckReport, repaired: RepairReport | None, left: CheckReport
 ) -> dict[str, object]:
     """The same, for machines."""
-    answer: dict[str, object] = {"directory": str(directory), "verdict": verdict, "found": asdict(found)}
+    answer: dict[str, object] = {"directory": directory, "verdict": verdict, "found": asdict(found)}
     if repaired is not None:
         answer |= {"repair": asdict(repaired), "left": asdict(left)}
     return answer

@@ -255,6 +255,7 @@ class ReadOnlyShard(ReadOnlyObjects):
             self._parts.setdefault(piece.sequence, []).append(part)
             content = self._pieces.setdefault(piece.sequence, bytearray())
             content[piece.position :] = piece.body
+        self.epoch = found.end.epoch
         return found
 
     def look_again(self) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.journal import BlockEntry, BlockKind, layout
+from penstock.journal.bucket_reading import ReadOnlyShard
 from penstock.journal.layout import SEQUENCE_MAX, file_name
 from penstock.log.checkpoint import Checkpoint, decode_checkpoint, restore
 from penstock.log.fold import apply
@@ -18,6 +20,7 @@ from penstock.log.topics import Topic
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.names import recovered_name
+from penstock.shard.checking.chain import ChainCheck
 from penstock.shard.checking.journal import Files, Position, Stretch, examine, journal_files
 from penstock.shard.checking.report import (
     BY_HAND,
@@ -26,6 +29,7 @@ from penstock.shard.checking.report import (
     GO_ON,
     MAY_BE_NEWEST,
     NO_CHECKPOINT,
+    RESTORE,
     STEP_OVER,
     CheckReport,
     Problem,
@@ -34,6 +38,7 @@ from penstock.shard.checking.report import (
 from penstock.shard.checking.segments import ListedSegment, listed_segments, reachable_storages, read_segment
 from penstock.shard.checkpoint_files import COPIES
 from penstock.storage import Storage, read_file
+from penstock.storage.objects import ObjectStore
 
 Progress = Callable[[str, int, int], None]
 """Called with the next file, how many are done, and how many there are."""
@@ -53,20 +58,45 @@ class _Hole(NamedTuple):
 
 def check_directory(storage: Storage, progress: Progress | None = None) -> CheckReport:
     """Examine everything and change nothing."""
-    check = _Check(storage, progress or (lambda name, done, total: None))
+    return _check(storage, progress or _quietly, COPIES, CheckReport())
+
+
+def check_bucket(objects: ObjectStore, number: int, root: ObjectStore, progress: Progress | None = None) -> CheckReport:
+    """Examine a shard on a bucket, which may be in use, and the chain that its journal is."""
+    progress = progress or _quietly
+    while True:
+        report = CheckReport()
+        chain = ChainCheck(objects, number, report, progress)
+        chain.run()
+        if not chain.is_readable:
+            return report
+        storage = ReadOnlyShard(objects, number, root)
+        known = len(report.problems)
+        _check(storage, progress, COPIES[:1], report)
+        report.problems[known:] = [replace(one, repair=RESTORE, repairable=False) for one in report.problems[known:]]
+        if not report.problems or not storage.look_again():  # else what it found may have been removed meanwhile
+            return report
+
+
+def _quietly(name: str, done: int, total: int) -> None:
+    """Nobody is told."""
+
+
+def _check(storage: Storage, progress: Progress, copies: Sequence[str], report: CheckReport) -> CheckReport:
+    check = _Check(storage, progress, copies, report)
     with check.watching(".", [EVERYTHING], NO_CHECKPOINT):
         check.run()
-    return check.report
+    return report
 
 
 class _Check:
     """One check, with the state that the intact part of the journal gives."""
 
-    def __init__(self, storage: Storage, progress: Progress) -> None:
-        self._storage, self._progress = storage, progress
+    def __init__(self, storage: Storage, progress: Progress, copies: Sequence[str], report: CheckReport) -> None:
+        self._storage, self._progress, self._copies = storage, progress, copies
         self._state = State(BrokerConfig())
         self._stretches: list[Stretch] = []
-        self.report = CheckReport()
+        self.report = report
 
     def run(self) -> None:
         """Check everything."""
@@ -115,7 +145,7 @@ class _Check:
         good: list[Checkpoint] = []
         wrong: dict[str, str] = {}
         by_hand: set[str] = set()
-        for name in COPIES:
+        for name in self._copies:
             try:
                 checkpoint = decode_checkpoint(read_file(self._storage, name))
             except FileNotFoundError:
@@ -132,8 +162,8 @@ class _Check:
         names = self._storage.list("")
         if newest is None and not {*COPIES, "journal", "topics"} & set(names):
             self.report.notes.append("there is no data yet")
-        elif newest is not None and newest.number == newest.epoch and COPIES[1] not in names:
-            self.report.notes.append(f"{COPIES[1]} was never written: the first start was interrupted")
+        elif newest is not None and newest.number == newest.epoch and self._copies[-1] not in names:
+            self.report.notes.append(f"{self._copies[-1]} was never written: the first start was interrupted")
         else:
             for name, text in wrong.items():
                 repair = NO_CHECKPOINT if newest is None else BY_HAND if name in by_hand else COPY

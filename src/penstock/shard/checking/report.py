@@ -21,6 +21,13 @@ STEP_OVER = "set a copy of the file aside and step over the damaged part; every 
 """The repair of anything else in a journal file."""
 GO_ON = "set it aside, if it is there, and go on without it"
 """The repair of a file that is lost completely."""
+RESTORE = "nothing: stop the brokers and restore the bucket from a copy, or put this object back as it was"
+"""The repair of an object that the state is folded from."""
+KEEP_SEALS = (
+    "nothing: let no rule of the bucket remove objects; a broker that slept since then could write where nobody reads, "
+    "so restart all that ran at the time"
+)
+"""The repair of a seal that only keeps out who has slept."""
 EVERYTHING = "every topic"
 """What is lost without a checkpoint."""
 MAY_BE_NEWEST = "perhaps the newest messages of partitions that nothing was published to afterwards"
@@ -41,6 +48,16 @@ class Problem:
     repairable: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class ChainCounts:
+    """What a chain on a bucket has."""
+
+    epoch: int
+    """The last one that something was found of."""
+    pieces: int
+    bundles: int
+
+
 @dataclass
 class CheckReport:
     """What a check read, and what it found."""
@@ -55,6 +72,8 @@ class CheckReport:
     messages: int = 0
     size_bytes: int = 0
     torn_bytes: int = 0
+    chain: ChainCounts | None = None
+    """On a bucket."""
     notes: list[str] = field(default_factory=list)
     """Facts that are not damage, such as a torn tail."""
     problems: list[Problem] = field(default_factory=list)
