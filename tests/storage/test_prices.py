@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.prices import EXPRESS, GB, MONTH_S, STANDARD, Traffic, forecast
+from penstock.cluster import members, registry
+from penstock.cluster.members import Heartbeat
+from penstock.storage.prices import EXPRESS, GB, HEARTBEAT_S, LIST_S, LOOK_S, MONTH_S, STANDARD, Traffic, forecast
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/bucket-costs.md"
 
@@ -46,10 +48,17 @@ def test_idle_shards_cost_nothing_but_the_brokers_heartbeats() -> None:
     assert (idle.gets, idle.lists) == (busy.gets, busy.lists)
 
 
+def test_the_forecast_knows_how_often_brokers_look_for_one_another() -> None:
+    assert (HEARTBEAT_S, LOOK_S, LIST_S) == (members.BEAT_S, members.LOOK_S, registry._LIST_S)
+    looking = members.Members(0)
+    looking.looked({number: Heartbeat(number=number, incarnation="", beat=1) for number in (1, 2)}, 0.0)
+    assert forecast(0, 1.0, 3).gets == pytest.approx(3 * len(looking.wanted) / LOOK_S)
+
+
 def test_the_tables_of_the_docs_are_what_is_computed() -> None:
     rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) ms \| ([\d,]+) \| ([\d,]+) \|$", PAGE.read_text(), re.MULTILINE)
     assert len(rows) >= 6
-    for members, shards, interval_ms, *told in rows:
-        traffic = forecast(int(shards), int(interval_ms) / 1000, int(members))
+    for brokers, shards, interval_ms, *told in rows:
+        traffic = forecast(int(shards), int(interval_ms) / 1000, int(brokers))
         computed = [f"{traffic.dollars(prices)['total']:,.0f}" for prices in (STANDARD, EXPRESS)]
-        assert told == computed, (members, shards, interval_ms)
+        assert told == computed, (brokers, shards, interval_ms)

@@ -1,7 +1,7 @@
 """What a bucket costs: the prices of S3 for what a second of a cluster asks of it, as dollars a month.
 
 >>> round(forecast(shards=4, interval_s=0.1, members=3).dollars(STANDARD)["total"])
-629
+632
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 MONTH_S = 30 * 86_400
 GB = 10**9
 
-HEARTBEAT_S, LOOK_S, LIST_S = 0.5, 0.3, 5.0
-"""How often a broker writes its heartbeat, reads that of each other one, and looks for new ones."""
+HEARTBEAT_S, LOOK_S, LIST_S = 0.5, 0.3, 60.0
+"""How often a broker writes its heartbeat, reads those of the others and of the next that may come, and lists all."""
 PIECES_OF_BUNDLE = 256
 _PUTS_OF_BUNDLE = 2  # the bundle itself, and the checkpoint that has it put
 
@@ -72,6 +72,6 @@ def forecast(shards: int, interval_s: float, members: int, stored_bytes: float =
     return Traffic(
         puts=pieces * (1 + _PUTS_OF_BUNDLE / PIECES_OF_BUNDLE) + members / HEARTBEAT_S,
         lists=members / LIST_S,
-        gets=members * (members - 1) / LOOK_S,
+        gets=members * members / LOOK_S,
         stored_bytes=stored_bytes,
     )
