@@ -12,62 +12,23 @@ freezes the journal: what is on the disk is not known until it is read again.
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic
 
-from google_crc32c import value as crc32c
-
-from penstock.journal.commit import B, Block, BlockOwner, Commit, CommitObserver, Gathering, Lock
+from penstock.journal.commit import B, BlockOwner, Commit, CommitObserver, Gathering, Lock
+from penstock.journal.encoded import Encoded
 from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
-from penstock.journal.layout import FILE_HEADER_BYTES, body_crc, encode_entry, encode_head
+from penstock.journal.layout import FILE_HEADER_BYTES, encode_head
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import DiskFull, InvalidArgument, NotOwner, Overloaded, PenstockError, StorageFailed
-from penstock.model.stored import Place
 from penstock.model.units import format_size
 from penstock.storage import Storage
 from penstock.storage.refusals import refusal_of
 
-
-class _Encoded:
-    """The blocks of a group as bytes: their lines in its directory, and their bodies."""
-
-    __slots__ = ("_crcs", "_lengths", "buffers", "lines", "size_bytes")
-
-    def __init__(self, blocks: Iterable[Block]) -> None:
-        self.buffers: list[bytes] = []
-        self.lines: list[bytes] = []
-        self._lengths: list[int] = []
-        self._crcs: list[int] = []
-        for block in blocks:
-            body = block.encode()
-            if len(body) == 1:
-                length, crc = len(body[0]), crc32c(body[0])
-            else:
-                length, crc = sum(map(len, body)), body_crc(body)
-            self.buffers += body
-            self._lengths.append(length)
-            self._crcs.append(crc)
-            self.lines.append(
-                encode_entry(
-                    block.kind,
-                    block.flags,
-                    block.partition,
-                    block.topic,
-                    block.base,
-                    block.timestamp_us,
-                    block.count,
-                    length,
-                    crc,
-                )
-            )
-        self.size_bytes = sum(self._lengths)
-
-    def places(self, sequence: int, end: int) -> Iterator[Place]:
-        """Where the bodies are, if the last one ends there in this file."""
-        positions = itertools.accumulate(self._lengths, initial=end - self.size_bytes)
-        return zip(itertools.repeat(sequence), positions, self._lengths, self._crcs, strict=False)
+_REMOTE_INTERVAL_S = 0.1
+_FULL_BYTES = 8 << 20
+_TICK_S = 1e-6  # no clock sleeps less
 
 
 class Journal(JournalFiles, Generic[B]):
@@ -86,6 +47,13 @@ class Journal(JournalFiles, Generic[B]):
     ) -> None:
         super().__init__(files)
         self._config = config
+        self._is_synced = storage.remote or config.sync == "always"  # whether a group is on disk before it counts
+        default_s = _REMOTE_INTERVAL_S if storage.remote else 0.0
+        self._interval_s = default_s if config.commit_interval is None else config.commit_interval
+        self._taken_s = float("-inf")  # when the last group was taken
+        self.is_slow = storage.remote or self._interval_s > 0
+        self.has_own_thread = False
+        """Whether a thread commits for this journal alone: then nobody else does before a group is due."""
         self._lock = lock
         self._owner = owner
         self._disk_lock = threading.Lock()
@@ -156,7 +124,8 @@ class Journal(JournalFiles, Generic[B]):
     def wait(self, commit: Commit) -> None:
         """Return once the commit is done, and do the work if nobody else does; raise if it failed."""
         if not commit.done:
-            if self._disk_lock.acquire(blocking=False):
+            may_commit = not (self._interval_s and self.has_own_thread)
+            if may_commit and self._disk_lock.acquire(blocking=False):
                 try:
                     while not commit.done:
                         self._commit_gathered()
@@ -166,6 +135,18 @@ class Journal(JournalFiles, Generic[B]):
                 self.wake_flusher()  # the holder of the lock may have written its last group
                 commit.block()
         commit.result()
+
+    def due_in_s(self) -> float:
+        """How long what is gathered may wait for company: until an interval after the group before, or it is full."""
+        if self.closed or self.frozen is not None or self.gathering.size_bytes >= _FULL_BYTES:
+            return 0.0
+        due_s = self._taken_s + self._interval_s - self.observer.monotonic_s()
+        return due_s if due_s >= _TICK_S else 0.0
+
+    def stalled_s(self, now_s: float) -> float:
+        """How long the oldest group has waited or been written; takes no lock, and may miss one for a moment."""
+        oldest = self._writing or self.gathering
+        return now_s - oldest.moments[0] if oldest.moments else 0.0
 
     def flush(self) -> None:
         """Commit everything gathered so far, and nothing that comes later."""
@@ -257,9 +238,10 @@ class Journal(JournalFiles, Generic[B]):
                 return
             self.gathering = Gathering(self._lock, self)
             self._writing = group
-            group.moments.append(self.observer.monotonic_s())
+            self._taken_s = self.observer.monotonic_s()
+            group.moments.append(self._taken_s)
         try:
-            encoded = _Encoded(group.blocks)
+            encoded = Encoded(group.blocks)
             group.moments.append(self.observer.monotonic_s())
         except Exception as error:  # noqa: BLE001 - nothing is written yet: whatever it is, only this group fails
             self._fail(group, InvalidArgument(f"it cannot be encoded: {error}"))
@@ -281,7 +263,7 @@ class Journal(JournalFiles, Generic[B]):
         else:
             group.commit.finish(None, synced=file.synced_end == file.end)
 
-    def _place(self, group: Gathering[B], encoded: _Encoded, file: JournalFile, end: int) -> None:
+    def _place(self, group: Gathering[B], encoded: Encoded, file: JournalFile, end: int) -> None:
         """Tell the owner where the blocks are, and move the end of the file, with no checkpoint in between."""
         placed = zip(group.blocks, encoded.places(file.sequence, end), strict=True)
         try:
@@ -289,7 +271,7 @@ class Journal(JournalFiles, Generic[B]):
         finally:
             group.placed = len(group.blocks) - sum(1 for _ in placed)
         written_bytes, file.end = end - file.end, end
-        if self._config.sync == "always":
+        if self._is_synced:
             file.synced_end = end
         self._writing = None
         self.commits += 1
@@ -298,7 +280,7 @@ class Journal(JournalFiles, Generic[B]):
         group.moments.append(self.observer.monotonic_s())
         self.observer.timed(group.moments)
 
-    def _write(self, group: Gathering[B], encoded: _Encoded) -> tuple[JournalFile, int]:
+    def _write(self, group: Gathering[B], encoded: Encoded) -> tuple[JournalFile, int]:
         self.check_alive()
         self._seal_if_full(group.size_bytes)
         try:
@@ -313,7 +295,7 @@ class Journal(JournalFiles, Generic[B]):
             self._cut_unfinished()
             raise refusal from error
         group.moments.append(self.observer.monotonic_s())
-        if self._config.sync == "always":
+        if self._is_synced:
             self._sync_handle(file)
         group.moments.append(self.observer.monotonic_s())
         return file, end

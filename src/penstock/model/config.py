@@ -27,6 +27,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 PARTITIONS_MAX = 65_536
 CACHE_BYTES = 256 * MIB
+_COMMIT_INTERVAL_MAX_S = 1.0  # whoever takes longer is taken for dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class BrokerConfig:
     """A publish is acknowledged after fdatasync (`always`); or once written, with a sync now and then or never."""
     sync_interval: float = option(0.1, duration(0.001))
     """How often `sync="interval"` syncs."""
+    commit_interval: float | None = option(None, optional(duration(0.0, _COMMIT_INTERVAL_MAX_S)))
+    """How far commits are apart at least (None: 0.1 s on a bucket, where each is a request, and 0 on a disk)."""
     journal_file_bytes: int = option(64 * MIB, size(4096, GIB))
     """A journal file is sealed at this size and its messages are settled."""
     journal_files_max: int = option(8, whole(1, 1024))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -78,14 +79,15 @@ def size(low: int, high: int) -> Callable[[object], int]:
     return parse
 
 
-def duration(low: float = 0.0) -> Callable[[object], float]:
-    """A parser of durations of at least `low` seconds."""
+def duration(low: float = 0.0, high: float = math.inf) -> Callable[[object], float]:
+    """A parser of durations of at least `low` seconds, and at most `high`."""
 
     def parse(value: object) -> float:
         seconds = parse_duration(value)
-        if seconds >= low:
+        if low <= seconds <= high:
             return seconds
-        raise InvalidArgument(f"{shown(value)} is shorter than {low} s")
+        is_what = f"shorter than {low} s" if seconds < low else f"longer than {high} s"
+        raise InvalidArgument(f"{shown(value)} is {is_what}")
 
     return parse
 

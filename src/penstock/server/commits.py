@@ -40,6 +40,8 @@ class Commits:
     turns. While the disk is quick that is done right here, which spares two thread switches a commit; when it was
     slow, the broker's commit thread does most of them, and the loop goes on meanwhile. Only syncs count for that: what
     a large commit computes would keep the loop waiting in a thread, too. Of several shards, one is committed here.
+
+    On a bucket a commit takes long, and may take for ever: threads do all of them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shards: Shards) -> None:
@@ -49,6 +51,7 @@ class Commits:
         self._shards = shards
         self._syncs_s: dict[Committer, Histogram] = {}  # of those that are known already
         self._only = shards.only.committer if shards.count == 1 else None
+        self._is_slow = shards.storage.remote or bool(shards.config.commit_interval)
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False
         self._came = 0  # since the last look
@@ -87,8 +90,8 @@ class Commits:
             waiting.append(on_done)
             return
         self._waiting[commit] = [on_done]
-        if self._left_to_thread:
-            self._left_to_thread -= 1
+        if self._is_slow or self._left_to_thread:
+            self._left_to_thread -= not self._is_slow
             commit.on_done(partial(self._done_soon, commit))
             commit.hurry()
         elif not self._scheduled:
