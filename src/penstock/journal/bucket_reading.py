@@ -11,7 +11,8 @@ import errno
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -24,13 +25,13 @@ from penstock.model.clock import ShardClock, SystemClock
 from penstock.model.errors import InvalidArgument
 from penstock.storage.buckets import is_bucket, open_objects
 from penstock.storage.interface import Buffer, File, inside
-from penstock.storage.objects import ObjectStore, StoreUnavailable
+from penstock.storage.objects import ObjectStore, Range, StoreUnavailable
 from penstock.storage.persistent import Pause, PersistentObjects
 from penstock.storage.read_only import ReadableStorage, ReadOnlyContent, ReadOnlyStorage, refuse
 
 _DIVISION, _SHARD, _CHECKPOINT, _JOURNAL, _SEGMENT = "penstock.json", "shards/", "checkpoint-a", "journal", ".parquet"
 _ATTEMPTS, _PAUSE_S, _PAUSE_MAX_S = 9, 0.1, 2.0
-_AHEAD_BYTES, _AT_ONCE = 4 << 20, 32
+_AHEAD_BYTES, _RANGE_BYTES, _AT_ONCE = 4 << 20, 4 << 20, 32
 _WHOLE = 1 << 62
 
 
@@ -106,18 +107,23 @@ class ObjectsFile:
         return data[position - start : position - start + length]
 
     def _load(self, position: int, length: int) -> bytes:
-        number = bisect_right(self._parts, position, key=attrgetter("position")) - 1
-        part = self._parts[number]
-        following = [
-            other for other in self._parts[number : number + _AT_ONCE] if other.end - position <= max(length, 1)
-        ]
-        if len(following) < 2:
-            wanted = min(part.end, position + length) - position
-            data = self._objects.get_range(part.name, part.skip + position - part.position, wanted)
-            return _there(data, part.name)
-        found = self._objects.get_many([other.name for other in following])
-        bodies = [_there(data, other.name)[other.skip :] for other, data in zip(following, found, strict=True)]
-        return b"".join(bodies)[position - part.position :]
+        ranges = list(islice(self._ranges(position, position + length), _AT_ONCE))
+        found: list[bytes] = []
+        for one, data in zip(ranges, self._objects.get_ranges(ranges), strict=True):
+            found.append(_there(data, one.name))
+            if len(found[-1]) < one.length:  # it is shorter than it was, which whoever asks finds out
+                break
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _ranges(self, position: int, end: int) -> Iterator[Range]:
+        """What there is to ask for, from a place to another."""
+        first = bisect_right(self._parts, position, key=attrgetter("position")) - 1
+        for part in islice(self._parts, first, None):
+            for start in range(max(part.position, position), min(part.end, end), _RANGE_BYTES):
+                wanted = min(part.end, end, start + _RANGE_BYTES) - start
+                yield Range(part.name, part.skip + start - part.position, wanted)
+            if part.end >= end:
+                return
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
         refuse("a file is not written")
@@ -178,8 +184,7 @@ class ReadOnlyObjects:
         return ReadOnlyContent(bytearray(data))
 
     def list(self, directory: str) -> list[str]:
-        prefix = f"{inside(directory)}/" if directory else ""
-        return sorted({name.removeprefix(prefix).partition("/")[0] for name in self._objects.list(prefix)})
+        return self._objects.list_folder(f"{inside(directory)}/" if directory else "")
 
     def create(self, name: str) -> File:
         refuse(f"{name} is not made")
@@ -220,11 +225,6 @@ class ReadOnlyBucket(ReadOnlyObjects):
     def check_readable(self) -> None:
         if self._objects.get(_DIVISION) is None:
             raise InvalidArgument(f"{self.path}: there is no {_DIVISION}, so no broker was ever started on it")
-
-    def list(self, directory: str) -> list[str]:
-        if not directory:  # there are very many objects, and nobody asks for their names
-            return [] if self._objects.get(_DIVISION) is None else [_DIVISION]
-        return super().list(directory)
 
     def part(self, name: str) -> ReadableStorage:
         number = inside(name).removeprefix(_SHARD)

@@ -74,6 +74,11 @@ class SegmentReader:
                 if len(table):
                     yield table if columns is None else _with_producer(table, columns).select(columns)
 
+    def bounds(self, column: str) -> tuple[int, int]:
+        """The lowest and the highest value of a column."""
+        found = [self._bounds(number, column) for number in range(self._parquet.metadata.num_row_groups)]
+        return min(low for low, _ in found), max(high for _, high in found)
+
     def _may_speak_of(self, number: int, about: tuple[int, int] | None) -> bool:
         if about is None:
             return True

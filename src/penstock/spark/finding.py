@@ -1,4 +1,4 @@
-"""Finds the origin of a table: the one at a server, or what a directory is."""
+"""Finds the origin of a table: the one at a server, a bucket, or what a directory is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.spark.connecting import connected
 from penstock.spark.lake.origin import LakeOrigin, is_lake
 from penstock.spark.options import ReadOptions, Secrets
 from penstock.spark.origins import ArchiveOrigin, DirectoryOrigin, Origin, ServerOrigin
+from penstock.storage.buckets import is_bucket
 
 
 def origin_of(options: ReadOptions) -> Origin:
@@ -19,10 +20,12 @@ def origin_of(options: ReadOptions) -> Origin:
 
 
 def origin_at(servers: str | None, path: str | None, secrets: Secrets) -> Origin:
-    """The origin at a server, or in a directory."""
+    """The origin at a server, on a bucket, or in a directory."""
     if servers is not None:
         return ServerOrigin(connected(servers, secrets))
     assert path is not None
+    if is_bucket(path):
+        return DirectoryOrigin(path)
     root = Path(path)
     if not root.is_dir():
         raise InvalidArgument(f"path: there is no directory {path!r} here")

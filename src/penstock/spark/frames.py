@@ -22,6 +22,7 @@ from penstock.spark.planning import Plan, between
 from penstock.spark.registering import register
 from penstock.spark.slices import Span
 from penstock.spark.tables import schema_of
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -83,9 +84,14 @@ def _settled(span: Span) -> list[Span]:
     return parts
 
 
+def is_plain_path(path: str) -> bool:
+    """Whether Spark's own reader can be given a name: it takes it for no pattern, and it is no address of a bucket."""
+    return not (PATTERN & set(path) or is_bucket(path))
+
+
 def _is_plain(segment: SegmentPlace) -> bool:
     """Whether Spark can read the file: it is here, it is the right one, and Spark takes its name for no pattern."""
-    if PATTERN & set(segment.path):
+    if not is_plain_path(segment.path):
         return False
     try:
         open_segment(segment, "messages").__exit__()  # which checks the footer

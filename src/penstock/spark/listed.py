@@ -9,6 +9,7 @@ from penstock.client.sync import Client
 from penstock.cluster.snapshots import Snapshots
 from penstock.model.letters import DeadLetter
 from penstock.model.names import DEAD_LETTERS
+from penstock.spark.buckets import root_at
 from penstock.spark.connecting import connected
 from penstock.spark.finding import origin_of
 from penstock.spark.options import ReadOptions
@@ -30,7 +31,7 @@ def _broker(options: ReadOptions) -> Iterator[Client | Snapshots]:
         yield connected(options.servers, options.secrets)
         return
     assert options.path is not None
-    with Snapshots(options.path) as snapshots:
+    with Snapshots(root_at(options.path)) as snapshots:
         yield snapshots
 
 

@@ -21,7 +21,7 @@ _SECRETS = {
 }
 _READING = {
     "servers": "the server to read from, host:port",
-    "path": "a data directory without a running broker, an archive or a lake, to read instead of a server",
+    "path": "a data directory without a running broker, an archive, a lake, or s3://bucket/place, instead of a server",
     **_SECRETS,
     "subscribe": "topics, by name, with commas between them",
     "subscribePattern": "topics, by a regular expression that matches the whole name",
@@ -113,7 +113,9 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
     options = _Options(given, _READING)
     servers, path = options.text("servers"), options.text("path")
     if (servers is None) == (path is None):
-        options.wrong("give `servers` (host:port) or `path` (a data directory), one of the two")
+        options.wrong(
+            "give `servers` (host:port) or `path` (a data directory, or the address of a bucket), one of the two"
+        )
     table = options.choice("table", TABLES, "messages")
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name) is not None]
     if len(chosen) > 1 or (not chosen and table != "groups"):

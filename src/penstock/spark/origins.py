@@ -18,6 +18,7 @@ from google_crc32c import value as crc32c
 
 from penstock.client.sync import Client
 from penstock.cluster.snapshots import Snapshots
+from penstock.journal.bucket_reading import JournalObject, ReadOnlyShard
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData, InvalidArgument, TopicNotFound
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
@@ -27,9 +28,9 @@ from penstock.segments.reader import SegmentReader
 from penstock.segments.schema import POSITION, TIMESTAMP, is_schema_of
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY
+from penstock.spark.buckets import directory_at, root_at
 from penstock.spark.connecting import through_restarts
 from penstock.spark.options import ReadOptions
-from penstock.storage.read_only import ReadOnlyStorage
 
 
 class JournalPart(NamedTuple):
@@ -38,6 +39,8 @@ class JournalPart(NamedTuple):
     directory: str
     """The one in which the journal is: that of a shard, where the whole is divided."""
     blocks: tuple[BlockRef, ...]
+    objects: tuple[JournalObject, ...] | None = None
+    """On a bucket: what the journal files are made of."""
 
 
 class Origin(Protocol):
@@ -94,10 +97,10 @@ class ServerOrigin:
 
 
 class DirectoryOrigin:
-    """A data directory that no broker has open, as it is when the query is planned."""
+    """A data directory that no broker has open, or a bucket, as it is when the query is planned."""
 
     def __init__(self, path: str) -> None:
-        self._snapshots = Snapshots(path)
+        self._snapshots = Snapshots(root_at(path))
         weakref.finalize(self, self._snapshots.close)
 
     def topic_names(self) -> list[str]:
@@ -108,7 +111,10 @@ class DirectoryOrigin:
 
     def blocks(self, topic: str, table: str, partition: int, start: int, end: int) -> JournalPart:
         snapshot = self._snapshots.of(topic, partition)
-        return JournalPart(snapshot.storage.path, tuple(snapshot.blocks(topic, partition, table, start, end)))
+        storage, blocks = snapshot.storage, tuple(snapshot.blocks(topic, partition, table, start, end))
+        if not isinstance(storage, ReadOnlyShard):
+            return JournalPart(storage.path, blocks)
+        return JournalPart(storage.path, blocks, storage.journal_objects(block.sequence for block in blocks))
 
     def offset_at(self, topic: str, partition: int, time_us: int, include_deleted: bool) -> int:
         snapshot = self._snapshots.of(topic, partition)
@@ -179,7 +185,7 @@ def settled_log(partition: int, segments: Sequence[SegmentPlace]) -> LogLayout:
 
 
 def open_segment(segment: SegmentPlace, table: str) -> SegmentReader:
-    """A segment that lies in a file of this machine."""
+    """A segment that lies in a file of this machine, or on a bucket."""
     directory, name = os.path.split(segment.path)
     info = SegmentInfo(
         segment.base,
@@ -192,7 +198,7 @@ def open_segment(segment: SegmentPlace, table: str) -> SegmentReader:
         segment.footer_bytes,
         segment.footer_crc,
     )
-    return SegmentReader(ReadOnlyStorage(directory), name, table, info)
+    return SegmentReader(directory_at(directory), name, table, info)
 
 
 def _place(path: Path, table: str) -> SegmentPlace:

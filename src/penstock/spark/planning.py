@@ -108,8 +108,9 @@ class Plan:
         found = None
         if end > log.settled_end:
             found = self._origin.blocks(topic, self.options.table, log.partition, max(start, log.settled_end), end)
-        blocks, journal_in = (None, None) if found is None else (found.blocks, found.directory)
-        return Span(topic, log.partition, start, end, segments, blocks, journal_in)
+        if found is None:
+            return Span(topic, log.partition, start, end, segments)
+        return Span(topic, log.partition, start, end, segments, found.blocks, found.directory, found.objects)
 
     def rows_in(self, size_bytes: int) -> int:
         """How many messages take about so many bytes, by what the segments of these topics hold; at least one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from penstock.journal.bucket_reading import JournalObject, PlannedJournal
 from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
@@ -15,12 +16,14 @@ from penstock.protocol.session import Read
 from penstock.segments.reader import SegmentReader
 from penstock.segments.schema import events_to_arrow
 from penstock.segments.window import Window
+from penstock.spark.buckets import objects_at
 from penstock.spark.connecting import connected
 from penstock.spark.errors import DataLoss
 from penstock.spark.filters import Wanted
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import open_segment
-from penstock.storage.read_only import ReadOnlyStorage
+from penstock.storage.buckets import is_bucket
+from penstock.storage.read_only import ReadableStorage, ReadOnlyStorage
 from penstock.views.snapshot import read_blocks
 
 
@@ -37,6 +40,8 @@ class Span:
     """Blocks of the journal; None where they are read through the server."""
     journal_in: str | None = None
     """The directory of the journal that has them."""
+    objects: tuple[JournalObject, ...] | None = None
+    """On a bucket: what the files of the journal are made of."""
 
     @property
     def count(self) -> int:
@@ -51,7 +56,9 @@ class Span:
         """The places from `start` to before `end`, with the segments and blocks that hold any of them."""
         segments = tuple(segment for segment in self.segments if segment.end > start and segment.base < end)
         blocks = self.blocks and tuple(block for block in self.blocks if block.end > start and block.base < end)
-        return Span(self.topic, self.partition, start, end, segments, blocks, self.journal_in)
+        files = {block.sequence for block in blocks or ()}
+        objects = self.objects and tuple(one for one in self.objects if one.sequence in files)
+        return Span(self.topic, self.partition, start, end, segments, blocks, self.journal_in, objects)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} from {self.start} to {self.end - 1}"
@@ -63,6 +70,9 @@ class Slice(InputPartition):
     def __init__(self, spans: tuple[Span, ...]) -> None:
         super().__init__(spans)
         self.spans = spans
+
+
+_TOO_OLD = ", or the query was planned so long ago that a bucket does not keep what it needs any more: run it again"
 
 
 class _Gone:
@@ -82,8 +92,9 @@ def read_span(options: ReadOptions, span: Span, columns: list[str], wanted: Want
     if gone.count > 0 and options.fail_on_data_loss:
         raise DataLoss(
             f"{gone.count} of the {span.count} {options.table} of {span} are gone: retention removed them (while the "
-            "query ran, or earlier from the midst of others), or a repair left a gap. Set failOnDataLoss to false to "
-            "read what is left"
+            "query ran, or earlier from the midst of others), or a repair left a gap"
+            + _TOO_OLD * is_bucket(options.path or "")
+            + ". Set failOnDataLoss to false to read what is left"
             + ("" if options.include_deleted else ", or includeDeleted to true if the topic has an archive")
         )
 
@@ -154,12 +165,23 @@ def _elsewhere(
         batches = _from_server(options, span, start, end)
     elif span.blocks is not None and span.journal_in is not None:
         blocks = [block for block in span.blocks if block.base < end and block.end > start]
-        batches = read_blocks(ReadOnlyStorage(span.journal_in), blocks, options.table, span.partition, start, end)
+        batches = read_blocks(
+            _journal(span.journal_in, span.objects), blocks, options.table, span.partition, start, end
+        )
     rows = 0
-    for batch in batches:
-        rows += len(batch)
-        yield batch.select(columns)
+    try:
+        for batch in batches:
+            rows += len(batch)
+            yield batch.select(columns)
+    except FileNotFoundError:  # what is left of it is counted
+        if span.objects is None:
+            raise
     gone.count += end - start - rows
+
+
+def _journal(directory: str, objects: tuple[JournalObject, ...] | None) -> ReadableStorage:
+    """The journal of a shard, as it was when the read was planned."""
+    return ReadOnlyStorage(directory) if objects is None else PlannedJournal(objects_at(directory), objects)
 
 
 def _from_server(options: ReadOptions, span: Span, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from penstock.model.errors import CorruptData
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.segments.schema import POSITION, is_schema_of
 from penstock.segments.writer import ROW_GROUPS_KEY
+from penstock.spark.buckets import objects_at
 from penstock.spark.jobs.auditing.problems import Findings
 from penstock.spark.jobs.auditing.sides import LogView, Side
 from penstock.spark.spreading import bundled, spread
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +81,7 @@ def check_files(spark: SparkSession, side: Side, findings: Findings) -> tuple[in
 
 def _check(file: _File) -> _Checked:
     try:
-        data = Path(file.segment.path).read_bytes()
+        data = _bytes_of(file.segment.path)
     except FileNotFoundError:
         return _Checked(missing=True)
     except OSError as error:
@@ -90,6 +93,15 @@ def _check(file: _File) -> _Checked:
         return _Checked(problem=f"at byte {error.position}: {error.problem}")
     except (pa.ArrowException, OSError, LookupError, ValueError, TypeError) as error:
         return _Checked(problem=f"it is no segment: {error}")
+
+
+def _bytes_of(path: str) -> bytes:
+    if not is_bucket(path):
+        return Path(path).read_bytes()
+    data = objects_at(path.rpartition("/")[0]).get(path.rpartition("/")[2])
+    if data is None:
+        raise FileNotFoundError(errno.ENOENT, "no such object", path)
+    return data
 
 
 def _look_through(file: _File, data: bytes) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from penstock.segments.schema import SCHEMAS
-from penstock.spark.frames import PATTERN, read_segments
+from penstock.spark.frames import is_plain_path, read_segments
 from penstock.spark.jobs.auditing.problems import Key
 from penstock.spark.jobs.auditing.sides import LogView, Side
 from penstock.spark.options import Offsets
@@ -45,7 +45,7 @@ class Frames:
         by_topic: dict[str, list[LogView]] = {}
         sourced: dict[Key, tuple[int, int]] = {}
         for view in filter(wanted, self._side.of(self._table)):
-            is_plain = not any(PATTERN & set(one.path) for one in view.segments)
+            is_plain = all(is_plain_path(one.path) for one in view.segments)
             if view.segments and is_plain:
                 by_topic.setdefault(view.topic, []).append(view)
             start = view.source_from if is_plain else view.first

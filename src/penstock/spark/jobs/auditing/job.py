@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import InvalidArgument, TopicNotFound
+from penstock.spark.buckets import root_at
 from penstock.spark.jobs.auditing.closer import check_counts, tell_difference
 from penstock.spark.jobs.auditing.conservation import Folds, fold
 from penstock.spark.jobs.auditing.duplicates import WAYS, find_duplicates
@@ -259,7 +260,7 @@ class _Audit:
             infos = self._place.client("an audit").topics()
         elif isinstance(self._home.origin, DirectoryOrigin):
             assert self._place.path is not None
-            with Snapshots(self._place.path) as snapshots:
+            with Snapshots(root_at(self._place.path)) as snapshots:
                 infos = snapshots.topics()
         else:
             return {}

@@ -11,6 +11,7 @@ from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import CorruptData, TopicNotFound
 from penstock.model.info import GroupInfo
 from penstock.model.layout import SegmentPlace
+from penstock.spark.buckets import root_at
 from penstock.spark.jobs.auditing.problems import Findings, Key
 from penstock.spark.jobs.place import Place
 from penstock.spark.lake.layout import TABLES
@@ -173,7 +174,7 @@ def look_at_once(side: Side, topics: Iterable[str], findings: Findings) -> Group
         if not isinstance(side.origin, DirectoryOrigin):
             return None
         assert side.place.path is not None
-        with Snapshots(side.place.path) as snapshots:
+        with Snapshots(root_at(side.place.path)) as snapshots:
             return {(group.topic, group.name): group for group in snapshots.groups()}
     groups: Groups = {}
     for topic in topics:

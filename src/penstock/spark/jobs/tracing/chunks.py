@@ -168,10 +168,5 @@ def events_about(chunk: Chunk) -> pa.Table:
 
 def bounds_of(segment: SegmentPlace) -> tuple[int, int]:
     """The lowest and the highest offset that the events of a segment speak of, from its footer."""
-    metadata = pq.read_metadata(segment.path)
-    columns = {metadata.schema.column(number).path: number for number in range(len(metadata.schema))}
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return (
-        min(int(group.column(columns["offset"]).statistics.min_raw) for group in groups),
-        max(int(group.column(columns["last"]).statistics.max_raw) for group in groups),
-    )
+    with open_segment(segment, "events") as reader:
+        return reader.bounds("offset")[0], reader.bounds("last")[1]
