@@ -102,7 +102,7 @@ def balance(target: Target, output: FormatOption = Format.TABLE) -> None:
 def _server(target: Target) -> Iterator[Client]:
     import penstock
 
-    if target.directory is not None:
+    if target.directory is not None or target.bucket is not None:
         raise CommandError("processes are those of a server: --dir has none", "give --server")
     with penstock.connect(target.server, **target.secrets) as client:
         yield client

@@ -80,6 +80,8 @@ def consume(
     deleted = include_deleted or from_snapshot is not None
     past = Past(partition, from_offset, parse_moment(from_time), end, deleted)
     _check(past, group, follow, no_ack)
+    if follow and target.bucket is not None:
+        raise target.refusal()
     directory = target.directory
     if from_snapshot is not None and directory is not None and directory.is_dir() and flaw_of(directory) is not None:
         if group is not None:

@@ -12,6 +12,7 @@ from penstock.cli.target import flaw_of
 from penstock.cli.terminal import echo, is_terminal, new_console
 from penstock.model.errors import CorruptData, DirectoryLocked, DiskFull, InvalidArgument, PenstockError
 from penstock.model.placement import SHARDS_MAX
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
     from penstock.cluster.resharding.comparison import Compared
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def reshard(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory.", show_default=False)],
+    data: Annotated[str, typer.Argument(metavar="DIR", help="The data directory.", show_default=False)],
     shards: Annotated[
         int, typer.Option("--shards", min=1, max=SHARDS_MAX, help="How many shards it gets.", show_default=False)
     ],
     to: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--to", metavar="NEW", help="Make a copy here instead, and leave DIR as it is."),
     ] = None,
 ) -> None:
@@ -54,11 +55,17 @@ def reshard(
 
     * 3: a broker has the directory open
     """
+    if is_bucket(data) or (to is not None and is_bucket(to)):
+        raise CommandError(
+            "a bucket keeps the number of shards that it was made with",
+            "reshard a directory, and `penstock copy` it to a new place in the bucket",
+        )
+    directory, copy = Path(data), None if to is None else Path(to)
     flaw = flaw_of(directory)
     if flaw is not None:
         raise CommandError(flaw, "give the directory that the broker was opened with")
     try:
-        done = _run(directory, shards, to)
+        done = _run(directory, shards, copy)
     except KeyboardInterrupt:
         echo(f"interrupted: {directory} is as it was", err=True)
         raise
@@ -70,7 +77,7 @@ def reshard(
             f"see that {done.aside} is no longer needed, remove it, and run this again for {_shards(shards)}",
             REFUSED,
         )
-    _show(done, to or directory)
+    _show(done, copy or directory)
 
 
 def _run(directory: Path, shards: int, to: Path | None) -> Resharded:

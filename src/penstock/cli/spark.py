@@ -60,7 +60,7 @@ def shell(
         from penstock.spark.options import Secrets
         from penstock.spark.shell import names, run, shortened
 
-        directory = None if target.directory is None else str(target.directory)
+        directory = target.bucket if target.directory is None else str(target.directory)
         secrets = Secrets(target.token, target.tls, None if target.ca is None else str(target.ca))
         found = names(target.server if directory is None else None, directory, secrets, master)
     spark = found["spark"]

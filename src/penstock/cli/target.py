@@ -17,9 +17,9 @@ import typer
 from penstock.cli.errors import CommandError
 from penstock.cli.lazy import COMMAND
 from penstock.model.bounds import nearest
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
-    from penstock import Broker, Client
     from penstock.api.operations import BrokerOperations
 
 PANEL = "Which broker"
@@ -52,11 +52,13 @@ CaOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, or a directory that is opened here."""
+    """A server, or a directory or a bucket that is opened here."""
 
     server: str = _SERVER
     token: str | None = None
     directory: Path | None = None
+    bucket: str | None = None
+    """Instead of a directory; its owners are brokers, so it is only looked at."""
     tls: bool = False
     ca: Path | None = None
     cert: Path | None = None
@@ -72,8 +74,14 @@ class Target:
         """The broker, here or behind a server; with `new`, a directory is made if it is not there."""
         import penstock
 
-        if self.directory is None:
-            broker: Broker | Client = penstock.connect(self.server, **self.secrets)
+        if self.bucket is not None:
+            if new:
+                raise self.refusal()
+            from penstock.embedded.looking import look_at
+
+            broker: Any = look_at(self.bucket)
+        elif self.directory is None:
+            broker = penstock.connect(self.server, **self.secrets)
         else:
             if not new and (flaw := flaw_of(self.directory)) is not None:
                 raise CommandError(flaw, "give the directory that the broker was opened with")
@@ -84,6 +92,12 @@ class Target:
             except penstock.TopicNotFound as error:
                 _suggest_topic(broker, error)
                 raise
+
+    def refusal(self) -> CommandError:
+        """What whoever hears that would change a bucket."""
+        return CommandError(
+            f"{self.bucket} is a bucket, which is only read here", "give --server with one of its brokers"
+        )
 
 
 def flaw_of(directory: Path) -> str | None:
@@ -172,12 +186,12 @@ def _options(
         ),
     ] = None,
     directory: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--dir",
             metavar="DIR",
             envvar="PENSTOCK_DIR",
-            help="Work on this data directory instead, which no server may have open.",
+            help="Work on this data directory instead, which no server may have open; or look at a bucket.",
             rich_help_panel=PANEL,
         ),
     ] = None,
@@ -187,7 +201,10 @@ def _options(
     by_hand = {name for name in ("server", "directory") if is_by_hand(ctx, name)}
     if len(by_hand) == 2:
         raise CommandError("--server and --dir exclude each other", "leave one of them out")
-    return Target(server, token, None if by_hand == {"server"} else directory, tls, ca, cert, tls_key)
+    given = None if by_hand == {"server"} else directory
+    bucket = given if given is not None and is_bucket(given) else None
+    path = None if given is None or bucket else Path(given)
+    return Target(server, token, path, bucket, tls, ca, cert, tls_key)
 
 
 def is_by_hand(ctx: typer.Context, name: str) -> bool:

@@ -124,6 +124,8 @@ def _ask(target: Target, operation: str, result: type[Result], **arguments: Any)
     """What a server says."""
     import penstock
 
+    if target.bucket is not None:
+        raise target.refusal()
     with penstock.connect(target.server, **target.secrets) as client:
         return client.call(operation, result, **arguments)
 

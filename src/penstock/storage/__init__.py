@@ -3,6 +3,7 @@
 | file | what it does |
 | --- | --- |
 | `interface.py`, `files.py`, `read_only.py` | a directory: files that are written, synced and renamed |
+| `scratch.py` | changes that stay in memory, over what is only read |
 | `content.py` | bytes in memory, as a file |
 | `refusals.py` | errors of a disk that are no failures |
 | `objects.py`, `buckets.py`, `object_directory.py` | a bucket: objects that are created, put, read and listed |

@@ -74,6 +74,8 @@ def place_of(target: Target) -> Place:
         if not target.directory.is_dir():
             raise CommandError(f"{target.directory} is not a directory", "give a data directory, an archive or a lake")
         return Place(path=str(target.directory))
+    if target.bucket is not None:
+        return Place(path=target.bucket)
     ca = None if target.ca is None else str(target.ca)
     return Place(servers=target.server, token=target.token, tls=target.tls, ca=ca)
 

@@ -1,0 +1,121 @@
+"""Commands with `--dir` and the address of a bucket: they show what is there, and change nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli.main import app
+from penstock.cluster.copying.copying import copy
+from tests.cluster.resharding_harness import contents, quietly
+
+LOOKS = (
+    "topic list",
+    "topic show orders",
+    "group list",
+    "group show orders kitchen",
+    "delayed list orders",
+    "schedule list",
+    "dlq list orders",
+    "dlq show orders.dlq/0/0",
+    "trace orders/0/0",
+    "consume orders",
+    "consume orders --from-time 2020-01-01T00:00:00Z -o json",
+    "consume orders --include-deleted",
+    "replay orders --output-file -",
+)
+CHANGES = (
+    "publish orders value",
+    "topic create another",
+    "topic set orders retention_age=5d",
+    "topic delete orders --yes",
+    "group delete orders kitchen",
+    "group seek orders kitchen --to earliest",
+    "group pause orders kitchen",
+    "consume orders --group kitchen",
+    "consume orders --follow",
+    "delayed cancel orders/0/3",
+    "schedule remove tea",
+    "dlq redrive orders",
+    "replay orders --to-group again",
+    "token list",
+    "token create me",
+    "cluster show",
+)
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """The exit code of the command and everything it wrote."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "200"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that holds something of everything; the same is in the bucket beside it."""
+    path = tmp_path_factory.mktemp("data") / "data"
+    with penstock.open(path, shards=request.param, min_free_bytes=0) as broker:
+        broker.create_topic("orders", max_deliveries=1)
+        broker.publish_many("orders", ["one", "two"])
+        broker.settle()
+        broker.publish("orders", "three")
+        broker.publish("orders", "four", delay="5h")
+        broker.publish("others", "a")
+        broker.schedule("tea", "0 16 * * *", "orders", "one tea")
+        with broker.consumer("orders", "kitchen") as consumer:
+            first, second = consumer.receive(2)
+            first.ack()
+            second.fail("it is cold")
+    copy(str(path), (path.parent / "bucket").as_uri(), quietly)
+    return path
+
+
+def said(output: str) -> str:
+    """Without what depends on the moment."""
+    ages = re.compile(r"\d+[hms] ?(\d+[ms])?|\b[\d.]+ (s|ms)\b")
+    return " ".join(ages.sub("", output).split())
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_a_command_that_looks_shows_what_the_directory_has(command: str, data: Path) -> None:
+    bucket = data.parent / "bucket"
+    before = contents(bucket)
+    code, output = run(*command.split(), "--dir", bucket.as_uri())
+    assert code == 0, output
+    assert said(output) == said(run(*command.split(), "--dir", data)[1])
+    assert contents(bucket) == before, "nothing is written, and nothing is claimed"
+
+
+def test_the_status_is_that_of_all_shards(data: Path) -> None:
+    code, output = run("status", "--dir", (data.parent / "bucket").as_uri(), "-o", "json")
+    assert code == 0
+    assert {topic["name"]: topic["messages"] for topic in json.loads(output)["topics"]}["orders"] == 4
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_a_command_that_would_change_something_is_refused(command: str, data: Path) -> None:
+    bucket = data.parent / "bucket"
+    before = contents(bucket)
+    code, output = run(*command.split(), "--dir", bucket.as_uri())
+    assert code == 2, output
+    assert "only looked at" in output or "only read here" in output or "has none" in output, output
+    assert contents(bucket) == before
+
+
+def test_a_place_where_nothing_is_is_told(tmp_path: Path) -> None:
+    code, output = run("topic", "list", "--dir", (tmp_path / "nothing").as_uri())
+    assert code == 2
+    assert "no broker was ever started on it" in output
+
+
+def test_a_bucket_keeps_its_number_of_shards(data: Path) -> None:
+    for arguments in (((data.parent / "bucket").as_uri(),), (data, "--to", "s3://bucket/place")):
+        code, output = run("reshard", *arguments, "--shards", 4)
+        assert code == 2
+        assert "keeps the number of shards" in output and "penstock copy" in output
