@@ -108,20 +108,19 @@ class BundleFile(ReadFile):
     def read(self, position: int, length: int) -> bytes:
         end = min(position + length, self._size_bytes)
         first = position - position % _PART_BYTES
-        parts = self._parts(first, end)
+        parts = self.parts(first, end)
         return self._read(parts)[position - first : end - first] if parts else b""
 
     def keep(self, content: bytes) -> None:
         """All of it was just written: have what is wanted next in the cache."""
-        for part in self._parts(0, len(content)):
+        for part in self.parts():
             self._cache.keep(self._objects, part, content[part.start : part.start + part.length])
 
-    def _parts(self, start: int, end: int) -> list[Range]:
+    def parts(self, start: int = 0, end: int | None = None) -> list[Range]:
         """The parts that begin from here to there."""
-        return [
-            Range(self._name, first, min(_PART_BYTES, self._size_bytes - first))
-            for first in range(start, end, _PART_BYTES)
-        ]
+        size_bytes = self._size_bytes
+        starts = range(start, size_bytes if end is None else end, _PART_BYTES)
+        return [Range(self._name, first, min(_PART_BYTES, size_bytes - first)) for first in starts]
 
     def size(self) -> int:
         return self._size_bytes

@@ -98,6 +98,9 @@ class BucketStorage:
         self._files, self._written = {}, {}
         for piece in state.unbundled(found.pieces):
             self._file(piece.sequence).restore(piece)
+        self._cache.fetch(
+            self._objects, (part for bundle in state.bundles for part in self._bundle_file(bundle).parts())
+        )
         self._is_owned = True
 
     def close(self) -> None:

@@ -146,6 +146,17 @@ class ObjectCache:
                     self._put(keys[place], data)
         return found
 
+    def fetch(self, objects: ObjectStore, ranges: Iterable[Range]) -> None:
+        """Have ranges here that will be read one after the other, as many of them as half of the room is for."""
+        left_bytes, wanted = self._room_bytes // 2, list[Range]()
+        for one in ranges:
+            left_bytes -= one.length + _ENTRY_BYTES
+            if left_bytes < 0:
+                break
+            wanted.append(one)
+        for start in range(0, len(wanted), _AT_ONCE):
+            self.read(objects, wanted[start : start + _AT_ONCE])
+
     def keep(self, objects: ObjectStore, one: Range, data: bytes) -> None:
         """Keep a range that was just written: it is likely to be read."""
         if len(data) == one.length:

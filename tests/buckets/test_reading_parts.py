@@ -1,0 +1,130 @@
+"""What a shard on a bucket reads: parts of segments and of old journal files, as many at a time as may be."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from penstock.embedded.broker import Broker
+from penstock.journal.bucket_storage import BucketStorage
+from penstock.journal.chain import Chain
+from penstock.model.config import BrokerConfig
+from penstock.storage.buckets import open_objects
+from penstock.storage.counted import BucketMeter, CountedObjects
+from penstock.storage.object_cache import ObjectCache
+from penstock.storage.objects import ObjectStore
+from penstock.testing import MemoryObjects, VirtualClock
+from penstock.testing.seaweed import BUCKET, Seaweed
+
+MIB = 1 << 20
+numbers = itertools.count(1)
+
+
+class World:
+    """A bucket, and processes that own a shard of it in turn."""
+
+    def __init__(self, clock: VirtualClock, objects: ObjectStore) -> None:
+        self.clock, self.objects = clock, objects
+
+    def open(self, cache_bytes: int = 256 * MIB, **options: Any) -> tuple[Broker, BucketMeter]:
+        """A broker as a process of its own, and what it asks of the bucket."""
+        meter = BucketMeter()
+        chain, cache = Chain(0, next(numbers).to_bytes(16), "somewhere:9000"), ObjectCache(cache_bytes, meter=meter)
+        objects = CountedObjects(self.objects, meter)
+        storage = BucketStorage(objects, chain, lambda _: None, self.clock.monotonic_s, cache=cache)
+        config = {"min_free_bytes": 0, "settle_after": 3600, "segment_min_bytes": "1GiB", "journal_files_max": 24}
+        return Broker(storage, BrokerConfig.parse({**config, **options}), self.clock), meter
+
+
+@pytest.fixture
+def world(clock: VirtualClock) -> World:
+    return World(clock, MemoryObjects())
+
+
+def fill(broker: Broker, mebibytes: int) -> None:
+    for number in range(mebibytes):
+        broker.publish_many("t", [b"%09d" % number + bytes(1000)] * 1000)
+
+
+def test_journal_files_that_are_bundles_are_in_the_cache_and_nowhere_else(world: World) -> None:
+    broker, meter = world.open(8 * MIB, journal_file_bytes="4MiB")
+    fill(broker, 20)
+    shard = broker.shards.only
+    shard.checkpoint()
+    assert sum(file.handle.size() for file in shard.journal.files.values()) > 18 * MIB
+    assert 0 < meter.cache_bytes <= 8 * MIB
+    contents = [getattr(file.handle, "content", b"") for file in shard.journal.files.values()]
+    assert sum(map(len, contents)) < 5 * MIB, "only the file that is being written is in memory"
+    assert sum(1 for _ in broker.read("t")) == 20_000
+
+
+def test_what_was_written_last_is_read_without_asking_the_bucket(world: World) -> None:
+    broker, meter = world.open(journal_file_bytes="4MiB")
+    fill(broker, 12)
+    broker.shards.only.checkpoint()
+    assert len(world.objects.list("bundles/")) > 1
+    assert sum(1 for _ in broker.read("t")) == 12_000
+    assert meter.requests["get", "done"] == 0
+    assert meter.cache_hits > 10
+
+
+def test_C20_a_takeover_reads_all_bundles_at_once_and_each_part_once(world: World) -> None:
+    first, _ = world.open(journal_file_bytes="1MiB")
+    fill(first, 24)
+    first.shards.only.checkpoint()
+    for number in range(256):
+        first.publish("t", f"{number}")
+    bundles = world.objects.list("bundles/")
+    assert len(bundles) >= 20
+    second, meter = world.open()
+    sizes = [len(world.objects.get(name) or b"") for name in bundles]
+    assert meter.bytes["received", "bundle"] == sum(sizes)
+    waits = sum(meter.request_s["get"].counts)
+    assert waits <= 16, "objects are read 32 at a time, and not one after the other"
+    assert sum(1 for _ in second.read("t")) == 24_000 + 256
+
+
+def test_a_takeover_without_a_cache_finds_the_same(world: World) -> None:
+    first, _ = world.open(journal_file_bytes="1MiB")
+    fill(first, 5)
+    first.shards.only.checkpoint()
+    second, _ = world.open(cache_bytes=0)
+    assert sum(1 for _ in second.read("t")) == 5000
+
+
+def _settled(world: World) -> tuple[Broker, BucketMeter, int]:
+    """A new process on a bucket with one large segment of several row groups."""
+    first, _ = world.open(journal_file_bytes="64MiB")
+    first.create_topic("t")
+    for start in range(0, 100_000, 10_000):
+        first.publish_many("t", [f"{number:0100}" for number in range(start, start + 10_000)])
+    first.settle()
+    [segment] = world.objects.list("topics/t/messages/")
+    first.close()
+    broker, meter = world.open()
+    return broker, meter, len(world.objects.get(segment) or b"")
+
+
+def read_one(broker: Broker, offset: int) -> str:
+    message = next(iter(broker.read("t", offset=offset)))
+    return message.value.decode()
+
+
+def test_a_message_of_a_segment_is_read_with_its_row_group_alone(world: World) -> None:
+    broker, meter, size_bytes = _settled(world)
+    assert meter.bytes["received", "segment"] == 0, "opening a shard reads no segments"
+    for _ in range(3):
+        assert read_one(broker, 50_000) == f"{50_000:0100}"
+    once = meter.bytes["received", "segment"]
+    assert 0 < once < size_bytes / 2
+    assert read_one(broker, 1) == f"{1:0100}"
+    assert once < meter.bytes["received", "segment"] < size_bytes
+
+
+def test_row_groups_of_a_segment_on_a_real_store_are_read_by_ranges(clock: VirtualClock, bucket: Seaweed) -> None:
+    broker, meter, size_bytes = _settled(World(clock, open_objects(f"s3://{BUCKET}/ranges")))
+    for _ in range(2):
+        assert read_one(broker, 99_999) == f"{99_999:0100}"
+    assert 0 < meter.bytes["received", "segment"] < size_bytes / 2
