@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.cluster_cost import measure
+from penstock.cli.errors import CommandError
 from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.prices import EXPRESS, STANDARD, Traffic, forecast
 from penstock.testing import MemoryObjects
@@ -51,12 +52,11 @@ def looks(*pages: str) -> Callable[[], str]:
     return lambda: next(left)
 
 
-def test_rates_are_those_between_two_looks_summed_over_brokers() -> None:
-    times = iter([100.0, 101.0, 105.0, 111.0])
-    first = looks(page(60, 20, 1000, 5), page(110, 20, 6000, 7))
-    second = looks(page(9, 4), page(9, 24))
-    traffic = measure([first, second], 5.0, lambda _: None, lambda: next(times))
-    assert traffic == Traffic(puts=50 / 5, gets=20 / 10, uploaded_bytes=1000.0, stored_bytes=7.0)
+def test_rates_are_those_between_two_looks() -> None:
+    times = iter([100.0, 105.0])
+    pages = looks(page(60, 20, 1000, 5), page(110, 40, 6000, 7))
+    traffic = measure(pages, 5.0, lambda _: None, lambda: next(times))
+    assert traffic == Traffic(puts=10.0, gets=4.0, uploaded_bytes=1000.0, stored_bytes=7.0)
 
 
 def test_everything_that_is_asked_of_a_bucket_is_in_the_sum() -> None:
@@ -70,14 +70,14 @@ def test_everything_that_is_asked_of_a_bucket_is_in_the_sum() -> None:
     assert objects.list("") == ["a", "b", "c"]
     objects.delete(["a"])
     times = iter([0.0, 1.0])
-    traffic = measure([looks(before, page_of(meter))], 1.0, lambda _: None, lambda: next(times))
+    traffic = measure(looks(before, page_of(meter)), 1.0, lambda _: None, lambda: next(times))
     assert traffic == Traffic(puts=4, lists=1, gets=3, deletes=1, uploaded_bytes=10, downloaded_bytes=5)
 
 
-def test_a_broker_that_was_started_again_counts_from_nothing() -> None:
+def test_counts_that_went_with_their_broker_are_not_taken_for_others() -> None:
     times = iter([0.0, 10.0])
-    traffic = measure([looks(page(600, 90), page(30, 90))], 10.0, lambda _: None, lambda: next(times))
-    assert (traffic.puts, traffic.gets) == (3.0, 0.0)
+    with pytest.raises(CommandError, match="a broker has ended"):
+        measure(looks(page(600, 90), page(500, 95)), 10.0, lambda _: None, lambda: next(times))
 
 
 class Broker(HTTPServer):

@@ -45,13 +45,9 @@ _ROWS = {
 
 
 def cost(
-    addresses: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ADDRESS",
-            help=f"The HTTP ports of the brokers, such as a:8080 b:8080 ({_HTTP}).",
-            show_default=False,
-        ),
+    address: Annotated[
+        str | None,
+        typer.Argument(metavar="ADDRESS", help=f"The HTTP port of any broker ({_HTTP}).", show_default=False),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, max=86_400, help="How long to measure.")] = 10.0,
     shards: Annotated[
@@ -74,23 +70,23 @@ def cost(
 ) -> None:
     """Show what the bucket of a cluster costs a month, by the prices of S3 in us-east-1.
 
-    The requests of the brokers are counted for some seconds, and taken for those of every second. With `--shards`,
+    The requests of all brokers are counted for some seconds, and taken for those of every second. With `--shards`,
     `--interval` or `--members`, nobody is asked: it is computed for so many brokers and busy shards.
 
     For example:
 
-        penstock cluster cost a:8080 b:8080 c:8080 --seconds 60
+        penstock cluster cost broker-1:8080 --seconds 60
         penstock cluster cost --shards 4 --interval 250ms --members 3
         penstock cluster cost --shards 4 --stored 100GB -o json | jq '.dollars["S3 Standard"].total'
     """
     stored_bytes = None if stored is None else parse_size(stored)
     if (shards, interval, members) == (None, None, None):
         context = ssl.create_default_context(cafile=ca) if tls or ca is not None else None
-        pages = [_Page(address, token, context) for address in addresses or [_HTTP]]
-        traffic = measure([page.read for page in pages], seconds, time.sleep, time.monotonic, stored_bytes)
-        said = f"measured for {show_duration(seconds)} at {len(pages)} broker{'' if len(pages) == 1 else 's'}"
-    elif addresses:
-        raise CommandError("what is measured is not foretold", "give addresses, or --shards, --interval and --members")
+        page = _Page(address or _HTTP, token, context)
+        traffic = measure(page.read, seconds, time.sleep, time.monotonic, stored_bytes)
+        said = f"measured for {show_duration(seconds)}"
+    elif address is not None:
+        raise CommandError("what is measured is not foretold", "give an address, or --shards, --interval and --members")
     else:
         interval_s = parse_duration(interval or "100ms")
         if interval_s < 0.001:
@@ -102,29 +98,25 @@ def cost(
 
 
 def measure(
-    pages: list[Callable[[], str]],
+    page: Callable[[], str],
     seconds: float,
     sleep: Callable[[float], None],
     clock: Callable[[], float],
     stored_bytes: int | None = None,
 ) -> Traffic:
-    """What brokers ask of their bucket in a second, by two looks at the metrics of each; `clock` in seconds."""
-    starts = [(clock(), _counts(page())) for page in pages]
+    """What brokers ask of their bucket in a second, by two looks at the metrics of all; `clock` in seconds."""
+    start_s, before = clock(), _counts(page())
     sleep(seconds)
-    rates = dict.fromkeys(_KINDS.values(), 0.0)
-    found = 0.0
-    for page, (start_s, before) in zip(pages, starts, strict=True):
-        after = _counts(page())
-        lasted_s = clock() - start_s
-        found += after.pop("stored_bytes")
-        for name, count in after.items():
-            begun_anew = count < before[name]  # the broker was started again
-            rates[name] += (count if begun_anew else count - before[name]) / lasted_s
+    after, lasted_s = _counts(page()), clock() - start_s
+    found = after.pop("stored_bytes")
+    if any(count < before[name] for name, count in after.items()):
+        raise CommandError("a broker has ended meanwhile, and its counts with it", "measure again", REFUSED)
+    rates = {name: (count - before[name]) / lasted_s for name, count in after.items()}
     return Traffic(**rates, stored_bytes=found if stored_bytes is None else stored_bytes)
 
 
 def _counts(page: str) -> dict[str, float]:
-    """What one broker has counted since its start, by the fields of Traffic."""
+    """What brokers have counted since they started, by the fields of Traffic."""
     from prometheus_client.parser import text_string_to_metric_families
 
     counts = dict.fromkeys(_ROWS, 0.0)
@@ -142,7 +134,7 @@ def _counts(page: str) -> dict[str, float]:
 
 
 class _Page:
-    """The metrics of one broker."""
+    """The metrics of all brokers, as one of them tells them."""
 
     def __init__(self, address: str, token: str | None, context: ssl.SSLContext | None) -> None:
         self._url = f"http{'' if context is None else 's'}://{address}/metrics"
@@ -160,7 +152,9 @@ class _Page:
                 hint = "give the HTTP port of a broker, and a token of scope read if it asks for one (--token)"
                 raise CommandError(f"{self._url}: {error}", hint, REFUSED) from None
         except (OSError, ValueError) as error:
-            raise CommandError(f"{self._url}: {error}", "give HTTP ports: host:8080", UNREACHABLE) from None
+            raise CommandError(
+                f"{self._url}: {error}", "give the HTTP port of a broker: host:8080", UNREACHABLE
+            ) from None
 
 
 def _show(traffic: Traffic, said: str, output: Format) -> None:
