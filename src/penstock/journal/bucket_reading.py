@@ -183,6 +183,12 @@ class ReadOnlyObjects:
             raise FileNotFoundError(errno.ENOENT, "no such object", name)
         return ReadOnlyContent(bytearray(data))
 
+    def outdate(self, names: Sequence[str]) -> None:
+        """None is removed."""
+
+    def remove_due(self) -> bool:
+        return False
+
     def list(self, directory: str) -> list[str]:
         return self._objects.list_folder(f"{inside(directory)}/" if directory else "")
 
@@ -214,6 +220,9 @@ class ReadOnlyObjects:
 
     def close(self) -> None:
         """There is no lock to let go."""
+
+    def prove(self) -> None:
+        """No other process takes the lock of one that runs."""
 
     def abandon(self) -> ReadableStorage:
         return self

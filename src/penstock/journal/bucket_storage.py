@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -77,6 +77,7 @@ class BucketStorage:
         self._bundles: dict[int, Bundle] = {}
         self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
         self._written: dict[str, WholeFile] = {}  # that have no object of their name yet, or were opened
+        self._outdated: set[int] = set()  # files that the next checkpoint does not need
         self._going: deque[tuple[float, list[str]]] = deque()  # when, and what
 
     @property
@@ -144,6 +145,10 @@ class BucketStorage:
         if self._is_abandoned:
             raise StoreUnavailable(errno.EIO, f"{self._objects.address} was abandoned: another process owns it")
 
+    def prove(self) -> None:
+        """Return if it is this process's still; raises NotOwner if another one has it. Nobody may write meanwhile."""
+        self._append(0, 0, b"")
+
     # Files.
 
     def create(self, name: str) -> File:
@@ -201,7 +206,8 @@ class BucketStorage:
     def _put_checkpoint(self, content: bytes) -> None:
         """Put complete files as bundles, and then the state: reading begins with the file that is being written."""
         with self._lock:
-            complete = sorted(self._files.items())[:-1]
+            needed = {sequence: file for sequence, file in self._files.items() if sequence not in self._outdated}
+            complete = [(sequence, needed[sequence]) for sequence in sorted(needed) if sequence < max(self._files)]
         for sequence, file in complete:
             bundle = Bundle(sequence, self._chain.epoch, file.synced)
             whole, bundled = file.durable(), self._bundle_file(bundle)
@@ -212,12 +218,13 @@ class BucketStorage:
                 if self._files.pop(sequence, None) is not None:  # else it was removed meanwhile
                     self._bundles[sequence] = bundle
         with self._lock:
-            starts = [file.first for file in self._files.values() if file.first is not None]
+            kept = (file for sequence, file in self._files.items() if sequence not in self._outdated)
+            starts = [file.first for file in kept if file.first is not None]
             start = min(starts, default=self._chain.end)
             state = BucketState(list(self._bundles.values()), content)
         self._talk(self._chain.checkpoint(msgspec.msgpack.encode(state), start))
         self._checkpoint = state.checkpoint
-        self._remove_needless()
+        self.remove_due()
 
     def remove(self, name: str) -> None:
         sequence = _sequence(name)
@@ -232,16 +239,22 @@ class BucketStorage:
             else:
                 self._files.pop(sequence, None)  # its pieces go with the next checkpoint
 
-    def _remove_needless(self) -> None:
-        """Remove what nobody needs, and nobody reads any more."""
+    def outdate(self, names: Sequence[str]) -> None:
+        with self._lock:
+            self._outdated = {sequence for name in names if (sequence := _sequence(name)) is not None}
+
+    def remove_due(self) -> bool:
+        """Remove what nobody needs, and nobody reads any more; whether something waits for one more piece."""
         now_s = self._monotonic_s()
         with self._lock:
             needless = self._chain.take_needless()
             if needless:
                 self._going.append((now_s + self._grace_s, needless))
             due = [self._going.popleft()[1] for _ in range(sum(when <= now_s for when, _ in self._going))]
+            awaits_proof = self._chain.awaits_proof
         for names in due:
             self._objects.delete(names)
+        return awaits_proof
 
     def list(self, directory: str) -> list[str]:
         if directory == _JOURNAL:

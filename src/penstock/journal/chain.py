@@ -290,6 +290,11 @@ class Chain:
         """The last of each epoch (rule 5)."""
         return set({mark.epoch: mark for mark in sorted(marks)}.values())
 
+    @property
+    def awaits_proof(self) -> bool:
+        """Whether something could go if one more piece came, and none has been begun."""
+        return bool(self._doomed) and self._doomed[-1][0] == self._begun
+
     def take_needless(self) -> list[str]:
         """Names that may go, now and at any later time."""
         needless: list[str] = []

@@ -19,6 +19,7 @@ class JournalFile:
         "_pins",
         "_retired",
         "end",
+        "groups",
         "handle",
         "mark",
         "reserved_end",
@@ -26,11 +27,12 @@ class JournalFile:
         "synced_end",
     )
 
-    def __init__(self, handle: File, sequence: int, mark: int, end: int) -> None:
+    def __init__(self, handle: File, sequence: int, mark: int, end: int, groups: int = 0) -> None:
         self.handle = handle
         self.sequence = sequence
         self.mark = mark
         self.end = end  # after the last group
+        self.groups = groups  # how many it has
         self.synced_end = end
         self.reserved_end = end  # up to here, space on disk is allocated: writing there syncs faster
         self._pins = 0
@@ -87,6 +89,10 @@ class JournalDirectory:
         self._broker = broker
         self._file_bytes = file_bytes
         self._spares = [f"journal/{name}" for name in storage.list("journal") if name.endswith(SPARE)]
+
+    def prove(self) -> None:
+        """Return if the journal is this process's still; raises NotOwner otherwise."""
+        self._storage.prove()
 
     def create(self, sequence: int, previous: JournalFile | None) -> JournalFile:
         """The next file, with its header on disk."""

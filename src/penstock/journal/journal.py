@@ -12,6 +12,7 @@ freezes the journal: what is on the disk is not known until it is read again.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic
@@ -28,6 +29,7 @@ from penstock.storage.refusals import refusal_of
 
 _REMOTE_INTERVAL_S = 0.1
 _FULL_BYTES = 8 << 20
+_REMOTE_FILE_BYTES, _REMOTE_GROUPS = 16 << 20, 255  # each group, and the file's head, is read alone (C20)
 _TICK_S = 1e-6  # no clock sleeps less
 
 
@@ -47,6 +49,9 @@ class Journal(JournalFiles, Generic[B]):
     ) -> None:
         super().__init__(files)
         self._config = config
+        self.file_bytes = min(config.journal_file_bytes, _REMOTE_FILE_BYTES if storage.remote else sys.maxsize)
+        """A file is sealed at this size."""
+        self._groups_max = _REMOTE_GROUPS if storage.remote else sys.maxsize
         self._is_synced = storage.remote or config.sync == "always"  # whether a group is on disk before it counts
         default_s = _REMOTE_INTERVAL_S if storage.remote else 0.0
         self._interval_s = default_s if config.commit_interval is None else config.commit_interval
@@ -167,6 +172,15 @@ class Journal(JournalFiles, Generic[B]):
                 except OSError as error:
                     self._freeze(error)
 
+    def prove(self) -> None:
+        """Return if the journal is this process's still; raises NotOwner if another one has it."""
+        with self._disk_lock:
+            self.check_alive()
+            try:
+                self._directory.prove()
+            except Exception as error:
+                raise self._freeze(error) from error
+
     def seal(self) -> None:
         """End the current file, unless it is empty: its blocks can then be settled."""
         with self._disk_lock:
@@ -271,6 +285,7 @@ class Journal(JournalFiles, Generic[B]):
         finally:
             group.placed = len(group.blocks) - sum(1 for _ in placed)
         written_bytes, file.end = end - file.end, end
+        file.groups += 1
         if self._is_synced:
             file.synced_end = end
         self._writing = None
@@ -311,7 +326,7 @@ class Journal(JournalFiles, Generic[B]):
         file = self.current
         if file is None or file.end <= FILE_HEADER_BYTES:
             return
-        if file.end + size_bytes > self._config.journal_file_bytes:
+        if file.end + size_bytes > self.file_bytes or file.groups >= self._groups_max:
             self._sync(file)
             with self._lock:
                 self.current = None

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from penstock.journal.files import JournalFile
+from penstock.journal.layout import file_name
 from penstock.log.checkpoint import VERSION, Checkpoint, encode_changed, encoded_topic
 from penstock.log.fold import delete_later, hand_over_files, journal_file_removed, topics_noted
 from penstock.log.topics import Topic
@@ -31,6 +32,7 @@ class Checkpoints:
         self._number = number
         self._size_bytes = 0  # of the last one
         self._position = (0, 0)  # of the journal, where it was written
+        self._newest_file = 0  # of the journal at that time
         self._lock = threading.Lock()
         self._released = False  # whether the directory may belong to somebody else
 
@@ -41,6 +43,11 @@ class Checkpoints:
             files = self._core.journal.files.values()
             since_bytes = sum(file.end for file in files if file.sequence >= sequence) - position
         return self._size_bytes <= max(_SMALL_BYTES, since_bytes // _TIMES_ITS_SIZE)
+
+    def lags(self) -> bool:
+        """Whether a journal file was begun since the last one: those before are complete."""
+        with self._core.lock:
+            return max(self._core.journal.files, default=0) > self._newest_file
 
     def write(self, without: Sequence[JournalFile] = (), clean: bool = False) -> None:
         """Put the state on disk, then remove what it no longer needs: files, and journal files `without`."""
@@ -55,16 +62,18 @@ class Checkpoints:
             with core.lock:
                 self._number += 1
                 topics = [encoded_topic(topic) for topic in self._topics()]
+                newest_file = max(core.journal.files, default=0)
                 checkpoint = self._take({file.sequence for file in without}, clean)
                 files = hand_over_files(core.state)
                 topics_noted(core.state)
+            core.storage.outdate([file_name(file.sequence) for file in without])
             try:
                 self._size_bytes = write_checkpoint(core.storage, checkpoint, topics)
             except OSError:
                 with core.lock:
                     delete_later(core.state, files)
                 raise
-            self._position = (checkpoint.sequence, checkpoint.position)
+            self._position, self._newest_file = (checkpoint.sequence, checkpoint.position), newest_file
             for file in without:
                 core.journal.remove(file)
                 with core.lock:

@@ -130,7 +130,7 @@ def _replay_file(
         handle.sync()
     if sequence >= checkpoint.next_sequence:  # and so may its name, which the next checkpoint says is there
         storage.sync_directory("journal")
-    file = JournalFile(handle, sequence, mark_of(checkpoint.broker, sequence), scan.end)
+    file = JournalFile(handle, sequence, mark_of(checkpoint.broker, sequence), scan.end, len(scan.groups))
     found.files[sequence] = file
     found.current = file if sequence >= checkpoint.sequence else None
     found.next_sequence = max(found.next_sequence, sequence + 1)

@@ -136,6 +136,12 @@ class FileStorage:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._root / inside(name))
 
+    def outdate(self, names: Sequence[str]) -> None:
+        """They are removed one by one."""
+
+    def remove_due(self) -> bool:
+        return False
+
     def list(self, directory: str) -> list[str]:
         try:
             return sorted(os.listdir(self._root / inside(directory)))
@@ -176,6 +182,9 @@ class FileStorage:
         fd, self._lock_fd = self._lock_fd, None
         if fd is not None:
             os.close(fd)
+
+    def prove(self) -> None:
+        """No other process takes the lock of one that runs."""
 
     def abandon(self) -> FileStorage:
         self.close()

@@ -84,6 +84,12 @@ class Storage(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
 
+    def outdate(self, names: Sequence[str]) -> None:
+        """These journal files, and no others, are removed as soon as the next checkpoint is there."""
+
+    def remove_due(self) -> bool:
+        """Have what was removed take no more room, where nobody can need it; whether that waits for a proof."""
+
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if there is no such directory."""
 
@@ -104,6 +110,9 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Release the lock."""
+
+    def prove(self) -> None:
+        """Return if the lock is this process's still; raises NotOwner where another one may have taken it, and has."""
 
     def abandon(self) -> Storage:
         """Release the lock at once: what waits for an answer fails. What is to be locked the next time."""

@@ -136,6 +136,12 @@ class ReadOnlyStorage:
     def remove(self, name: str) -> None:
         refuse(f"{name} is not removed")
 
+    def outdate(self, names: Sequence[str]) -> None:
+        """None is removed."""
+
+    def remove_due(self) -> bool:
+        return False
+
     def list(self, directory: str) -> list[str]:
         try:
             return sorted(os.listdir(self._root / inside(directory)))
@@ -159,6 +165,9 @@ class ReadOnlyStorage:
 
     def close(self) -> None:
         """There is no lock to let go."""
+
+    def prove(self) -> None:
+        """No other process takes the lock of one that runs."""
 
     def abandon(self) -> ReadOnlyStorage:
         return self

@@ -95,6 +95,12 @@ class ScratchStorage:
     def remove(self, name: str) -> None:
         self._contents[inside(name)] = None
 
+    def outdate(self, names: Sequence[str]) -> None:
+        """They are removed one by one."""
+
+    def remove_due(self) -> bool:
+        return False
+
     def list(self, directory: str) -> list[str]:
         prefix = f"{directory}/" if directory else ""
         own = {name: content for name, content in self._contents.items() if name.startswith(prefix)}
@@ -121,6 +127,9 @@ class ScratchStorage:
 
     def close(self) -> None:
         """There is no lock to let go."""
+
+    def prove(self) -> None:
+        """Nobody else has it."""
 
     def abandon(self) -> ScratchStorage:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 from penstock.model.errors import DirectoryLocked
 from penstock.storage.content import ContentFile
@@ -50,6 +51,12 @@ class MemoryStorage:
     def remove(self, name: str) -> None:
         self.contents.pop(name, None)
 
+    def outdate(self, names: Sequence[str]) -> None:
+        """They are removed one by one."""
+
+    def remove_due(self) -> bool:
+        return False
+
     def list(self, directory: str) -> list[str]:
         prefix = f"{directory}/" if directory else ""
         return sorted({name[len(prefix) :].split("/")[0] for name in self.contents if name.startswith(prefix)})
@@ -79,6 +86,9 @@ class MemoryStorage:
 
     def close(self) -> None:
         self._locked = False
+
+    def prove(self) -> None:
+        """No other process takes the lock of one that runs."""
 
     def abandon(self) -> MemoryStorage:
         self.close()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ _LOGS_AT_ONCE = 64
 _TINY_BYTES = 64 << 10
 _TINY_FILES_MAX = 1000  # that one call to settle now makes
 _CARRY_BYTES = 1 << 20
+_LEAST_WEIGHT = 1 / 8
 
 
 class Settler:
@@ -54,6 +55,7 @@ class Settler:
         self._shard = shard
         self._process = process
         self._temporary = f".{shard.epoch}{TEMPORARY}"
+        self._commits = -1  # how many there were at the last look
         self.segments_written = 0
         self.blocks_carried = 0
 
@@ -69,6 +71,17 @@ class Settler:
                 self._pass(self._wanted_logs() if everything else self._due_logs())
             elif shard.state.files_to_delete:
                 shard.checkpoint()
+            if shard.storage.remote and shard.checkpoints.lags():
+                shard.checkpoint()  # what a takeover reads is bounded (C20)
+            self._remove_due()
+
+    def _remove_due(self) -> None:
+        """Have what was removed go for good; who has written nothing else meanwhile proves that it owns the shard."""
+        journal, storage = self._shard.journal, self._shard.storage
+        if storage.remove_due() and journal.commits == self._commits:
+            journal.prove()
+            storage.remove_due()
+        self._commits = journal.commits
 
     def _pass(self, logs: list[Log]) -> None:
         shard = self._shard
@@ -98,7 +111,7 @@ class Settler:
             limit_us = self._limit_us()
             if any(shard.state.usage.has_older(file.sequence, limit_us) for file in files):
                 return True
-        return len(files) > shard.config.journal_files_max or shard.checkpoints.is_worthwhile()
+        return self._weight(files) > shard.config.journal_files_max or shard.checkpoints.is_worthwhile()
 
     def _limit_us(self) -> int:
         """What is older is settled, however little it is."""
@@ -240,7 +253,13 @@ class Settler:
         with self._shard.lock:
             sealed = self._shard.journal.sealed_files()
             kept = [file for file in sealed if not self._is_cleanable(file, self._usage(file).live_bytes)]
-        return kept[0] if len(kept) > self._shard.config.journal_files_max else None
+        return kept[0] if self._weight(kept) > self._shard.config.journal_files_max else None
+
+    def _weight(self, files: Sequence[JournalFile]) -> float:
+        """How many files these count as: on a bucket they are sealed early, and small ones are read many at a time."""
+        if not self._shard.storage.remote:
+            return len(files)
+        return sum(max(_LEAST_WEIGHT, file.end / self._shard.journal.file_bytes) for file in files)
 
     def _largest_logs(self, file: JournalFile) -> list[Log]:
         """The fewest logs to settle so that the file can be cleaned."""
@@ -265,8 +284,12 @@ class Settler:
             sealed = [(self._usage(file).live_bytes, file) for file in self._shard.journal.sealed_files()]
         needed = [(live_bytes, file) for live_bytes, file in sealed if live_bytes]
         cleanable = [(live_bytes, file) for live_bytes, file in needed if self._is_cleanable(file, live_bytes)]
-        too_many = max(0, len(cleanable) - files_max // 2, len(needed) - files_max)
-        return [file for _, file in sorted(cleanable, key=itemgetter(0))[:too_many]]
+        in_order = [file for _, file in sorted(cleanable, key=itemgetter(0))]
+        too_many = max(self._weight(in_order) - files_max // 2, self._weight([file for _, file in needed]) - files_max)
+        chosen: list[JournalFile] = []
+        while in_order and self._weight(chosen) < too_many:
+            chosen.append(in_order.pop(0))
+        return chosen
 
     def _carry(self, file: JournalFile) -> None:
         """Write the needed blocks of a file again, in groups of about a megabyte."""
@@ -297,7 +320,7 @@ class Settler:
 
     def _is_cleanable(self, file: JournalFile, live_bytes: int) -> bool:
         """Whether little enough of a file is needed; one that was sealed early counts as full."""
-        return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._shard.config.journal_file_bytes)
+        return live_bytes * 4 <= max(file.end - FILE_HEADER_BYTES, self._shard.journal.file_bytes)
 
 
 # After a crash.
