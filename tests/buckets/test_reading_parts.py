@@ -11,6 +11,7 @@ from penstock.embedded.broker import Broker
 from penstock.journal.bucket_storage import BucketStorage
 from penstock.journal.chain import Chain
 from penstock.model.config import BrokerConfig
+from penstock.shard.upkeep.settling import tidy
 from penstock.storage.buckets import open_objects
 from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.object_cache import ObjectCache
@@ -128,3 +129,28 @@ def test_row_groups_of_a_segment_on_a_real_store_are_read_by_ranges(clock: Virtu
     for _ in range(2):
         assert read_one(broker, 99_999) == f"{99_999:0100}"
     assert 0 < meter.bytes["received", "segment"] < size_bytes / 2
+
+
+def test_segments_that_nobody_names_are_found_by_one_list(world: World) -> None:
+    first, _ = world.open(segment_min_bytes=0)
+    for topic in ("a", "a.b", "b"):
+        first.publish_many(topic, ["x"] * 30)
+    first.settle()
+    named = world.objects.list("topics/")
+    assert len(named) == 3
+    strays = [
+        "topics/a/messages/0/00000000000000000007-9.parquet",
+        "topics/gone/events/0/00000000000000000000-9.parquet",
+    ]
+    for name in strays:
+        world.objects.put(name, b"of one who was replaced meanwhile")
+    second, meter = world.open()
+    before = meter.requests["list", "done"]
+    assert tidy(second.shards.only) == 2
+    assert meter.requests["list", "done"] == before + 1
+    second.publish("a", "proof")
+    second.shards.only.checkpoint()
+    second.publish("a", "proof")
+    world.clock.advance(3600)
+    second.shards.only.checkpoint()
+    assert world.objects.list("topics/") == named

@@ -202,6 +202,15 @@ def test_creating_a_file_that_is_there_empties_it(storage: Storage, file: File) 
     assert read_file(storage, "file") == b""
 
 
+def test_a_walk_finds_all_files_below_a_directory(storage: Storage) -> None:
+    names = ["topics/a/events/0/2", "topics/a/messages/0/1", "topics/a/messages/10/1", "topics/b/messages/0/1"]
+    for name in [*names, "other", "topicsb/1"]:
+        storage.create(name).close()
+    assert storage.walk("topics") == names
+    assert storage.walk("topics/a/messages") == names[1:3]
+    assert storage.walk("nothing") == []
+
+
 def test_names_are_listed_in_order_and_only_those_of_the_directory(storage: Storage) -> None:
     for name in ("d/b", "d/a", "d/sub/x", "d/10", "d/9", "dd/z", "d.txt"):
         storage.create(name).close()

@@ -189,6 +189,9 @@ class ReadOnlyObjects:
     def remove_due(self) -> bool:
         return False
 
+    def walk(self, directory: str) -> Sequence[str]:
+        return self._objects.list(f"{inside(directory)}/")
+
     def list(self, directory: str) -> list[str]:
         return self._objects.list_folder(f"{inside(directory)}/" if directory else "")
 

@@ -256,6 +256,9 @@ class BucketStorage:
             self._objects.delete(names)
         return awaits_proof
 
+    def walk(self, directory: str) -> Sequence[str]:
+        return self._objects.list(f"{inside(directory)}/")
+
     def list(self, directory: str) -> list[str]:
         if directory == _JOURNAL:
             with self._lock:
@@ -263,8 +266,8 @@ class BucketStorage:
         if not directory:  # nobody asks for what else there is, and it is much
             return [] if self._checkpoint is None else [_CHECKPOINT]
         prefix = f"{directory}/"
-        names = {name.removeprefix(prefix).partition("/")[0] for name in self._objects.list(prefix)}
-        return sorted(names | {name.removeprefix(prefix) for name in self._written if name.startswith(prefix)})
+        written = {name.removeprefix(prefix) for name in self._written if name.startswith(prefix)}
+        return sorted(written.union(self._objects.list_folder(prefix)))
 
     def sync_directory(self, directory: str) -> None:
         """What is put is there."""

@@ -142,6 +142,9 @@ class FileStorage:
     def remove_due(self) -> bool:
         return False
 
+    def walk(self, directory: str) -> Sequence[str]:
+        return walk_directory(self._root, directory)
+
     def list(self, directory: str) -> list[str]:
         try:
             return sorted(os.listdir(self._root / inside(directory)))
@@ -197,6 +200,12 @@ class FileStorage:
             with contextlib.suppress(FileExistsError):
                 path.mkdir(self._directory_mode)
             _sync_path(path.parent)
+
+
+def walk_directory(root: Path, directory: str) -> list[str]:
+    """The names of all files below a directory, from the root, sorted."""
+    found = os.walk(root / inside(directory))
+    return sorted(os.path.relpath(os.path.join(path, name), root) for path, _, names in found for name in names)
 
 
 def _sync_path(path: Path) -> None:

@@ -90,6 +90,9 @@ class Storage(Protocol):
     def remove_due(self) -> bool:
         """Have what was removed take no more room, where nobody can need it; whether that waits for a proof."""
 
+    def walk(self, directory: str) -> Sequence[str]:
+        """The names of all files below a directory, from here, sorted: what costs a bucket least, if there are many."""
+
     def list(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty if there is no such directory."""
 

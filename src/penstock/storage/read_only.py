@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol
 
 from penstock.model.errors import DirectoryLocked, InvalidArgument
 from penstock.storage.content import ContentFile
-from penstock.storage.files import OpenFile
+from penstock.storage.files import OpenFile, walk_directory
 from penstock.storage.interface import Buffer, Storage, inside
 
 
@@ -141,6 +141,9 @@ class ReadOnlyStorage:
 
     def remove_due(self) -> bool:
         return False
+
+    def walk(self, directory: str) -> Sequence[str]:
+        return walk_directory(self._root, directory)
 
     def list(self, directory: str) -> list[str]:
         try:

@@ -101,6 +101,11 @@ class ScratchStorage:
     def remove_due(self) -> bool:
         return False
 
+    def walk(self, directory: str) -> Sequence[str]:
+        own = {name: content for name, content in self._contents.items() if name.startswith(f"{directory}/")}
+        made = {name for name, content in own.items() if content is not None}
+        return sorted((set(self._below.walk(directory)) - set(own)) | made)
+
     def list(self, directory: str) -> list[str]:
         prefix = f"{directory}/" if directory else ""
         own = {name: content for name, content in self._contents.items() if name.startswith(prefix)}

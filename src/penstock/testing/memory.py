@@ -57,6 +57,9 @@ class MemoryStorage:
     def remove_due(self) -> bool:
         return False
 
+    def walk(self, directory: str) -> Sequence[str]:
+        return sorted(name for name in self.contents if name.startswith(f"{directory}/"))
+
     def list(self, directory: str) -> list[str]:
         prefix = f"{directory}/" if directory else ""
         return sorted({name[len(prefix) :].split("/")[0] for name in self.contents if name.startswith(prefix)})

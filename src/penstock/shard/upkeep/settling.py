@@ -18,6 +18,7 @@ the journal behind the last one is small beside it, and has no more files than i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -335,15 +336,12 @@ def tidy(shard: Shard) -> int:
     removed = 0
     with shard.upkeep_lock:
         shard.check_not_closed()
-        for topic in shard.storage.list("topics"):
+        for topic, names in itertools.groupby(shard.storage.walk("topics"), lambda name: name.split("/")[1]):
             known = _segment_names(shard, topic)
-            for table in ("messages", "events"):
-                for partition in shard.storage.list(f"topics/{topic}/{table}"):
-                    directory = f"topics/{topic}/{table}/{partition}"
-                    for name in shard.storage.list(directory):
-                        if f"{directory}/{name}" not in known:
-                            shard.storage.remove(f"{directory}/{name}")
-                            removed += 1
+            for name in names:
+                if name not in known and name.split("/")[2] in ("messages", "events"):
+                    shard.storage.remove(name)
+                    removed += 1
         shard.untidy = False
     return removed
 
