@@ -228,3 +228,18 @@ def test_a_directory_shows_nothing_of_what_is_being_written(tmp_path: Path) -> N
     objects.put("a/b", b"v")
     (tmp_path / "a" / "c.1-1.tmp").write_bytes(b"half")
     assert objects.list("") == ["a/b"]
+
+
+def test_keys_are_taken_from_the_files_of_profiles_too(
+    bucket: Seaweed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    keys.write_text("[shop]\n" + "".join(f"{name.lower()} = {bucket.environment[name]}\n" for name in names))
+    for name in names:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    monkeypatch.setenv("AWS_PROFILE", "shop")
+    objects = open_objects(f"s3://{BUCKET}/{tmp_path.name}")
+    objects.put("a", b"value")
+    assert objects.get("a") == b"value"

@@ -11,6 +11,8 @@
 | `object_cache.py` | what is hot of a bucket, kept near |
 | `counted.py` | what is asked of a bucket, counted |
 | `object_trial.py` | trying whether a bucket can be trusted |
+| `aws_files.py` | keys in the files of AWS profiles |
+| `prices.py` | what a bucket costs |
 """
 
 from penstock.storage.files import FileStorage

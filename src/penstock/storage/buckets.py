@@ -14,16 +14,17 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from penstock.model.errors import InvalidArgument
+from penstock.storage.aws_files import keys_in_files
 from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.object_directory import DirectoryObjects
 from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from obstore.store import S3Config, S3Store
 
 _TIMEOUT_S, _CONNECT_TIMEOUT_S = 20.0, 3.0
 _AT_ONCE = 32
@@ -63,10 +64,11 @@ def _s3(bucket: str, timeout_s: float) -> S3Store:
     except ImportError as error:
         raise InvalidArgument("a bucket needs obstore: install penstock[bucket]") from error
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _REGION
+    keys = keys_in_files(os.environ)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or keys.get("region") or _REGION
     return S3Store(
         bucket,
-        region=region,
+        config=cast("S3Config", {**keys, "region": region}),
         client_options={
             "timeout": timedelta(seconds=timeout_s),
             "connect_timeout": timedelta(seconds=min(_CONNECT_TIMEOUT_S, timeout_s)),
