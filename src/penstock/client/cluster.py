@@ -40,7 +40,6 @@ class Cluster:
         self._generations = itertools.count(1)
         self.first = new_link(address, self._generations)
         """The link to the address that was given: for all that no topic routes."""
-        self._host = self.first.host
         self._links: dict[str, Link] = {}
         self._owners: list[tuple[int, str]] = []  # epoch and address, by shard; none where one process has all
         self._parked: dict[int, list[Request]] = {}
@@ -76,10 +75,11 @@ class Cluster:
 
     def shard_of(self, topic: str, partition: int | None = None) -> int | None:
         """The shard of a topic, or of a partition of it; None where one process has all."""
-        if not self._owners:
+        owners = self._owners  # threads ask too
+        if not owners:
             return None
         name = topic if partition is None else self.slices.name_of_partition(topic, partition)
-        return shard_of(name, len(self._owners))
+        return shard_of(name, len(owners))
 
     def link_of(self, shard: int | None) -> Link | None:
         """The link to the owner of a shard; None while nobody is known to have it."""
@@ -211,13 +211,22 @@ class Cluster:
         for each in (request, *link.take_away(shard)):
             self._park(each)
         is_own = error.shard == shard  # it may be about another topic that the request names
-        is_news = is_own and bool(error.address) and self._learn(shard, error.epoch, error.address)
+        address = _with_host(error.address, link)
+        is_news = is_own and bool(address) and self._learn(shard, error.epoch, address)
         if self.link_of(shard) is link:  # it has just left, and nobody says yet where it is
             self.first.loop.call_later(_ASK_AGAIN_S, self._go_on, shard)
         else:
             self._go_on(shard)
         if is_news:
             self._tell()
+
+    def _takes(self, link: Link, request: Request) -> bool:
+        """Whether a request that a thread had at a link is for another one by now; then it goes there."""
+        if request.shard is None or self.link_of(request.shard) is link:
+            return False
+        self._park(request)
+        self._go_on(request.shard)
+        return True
 
     def _go_on(self, shard: int) -> None:
         """Send what is parked for a shard, in its order, if somebody has it."""
@@ -247,6 +256,8 @@ class Cluster:
     def _attach(self, link: Link) -> None:
         link.on_map = partial(self._update, link)
         link.on_misplaced = partial(self._misplaced, link)
+        link.on_adopted = partial(self._takes, link)
+        link.is_one_of_several = self.first.route.has_several
 
     def _link_to(self, address: str) -> Link:
         link = self._links.get(address)
@@ -268,12 +279,26 @@ class Cluster:
         changed = [
             shard
             for shard, place in enumerate(cluster_map.shards)
-            if self._learn(shard, place.epoch, cluster_map.address_of(shard) or "")
+            if self._learn(shard, place.epoch, _with_host(cluster_map.address_of(shard) or "", link))
         ]
         for shard in changed:
             self._move(shard)
+        self._note_members({_with_host(address, link) for address in cluster_map.addresses.values()}, cluster_map)
         if changed:
             self._tell()
+
+    def _note_members(self, addresses: set[str], cluster_map: ClusterMap) -> None:
+        """Note where any member can be asked, and connect no more to those that are gone."""
+        told = [address for address in cluster_map.addresses.values() if not address.startswith(":")]
+        if self.first.route.addresses is not None:
+            self.first.route.addresses.learn(told)  # those without a host are ports that come and go with a process
+        for link in (self.first, *self._links.values()):
+            link.is_one_of_several = self.first.route.has_several
+        used = addresses.union(address for _, address in self._owners)
+        for address, link in list(self._links.items()):
+            if address not in used and not link.connected:
+                del self._links[address]
+                link.drop(ConnectionLost(f"{address} is gone: it is not known what was done of this"))
 
     def _forget_map(self) -> None:
         """One process serves everything now: all that was not answered goes there."""
@@ -293,8 +318,6 @@ class Cluster:
         if shard >= len(self._owners):
             return False
         known_epoch, known = self._owners[shard]
-        if address.startswith(":"):
-            address = f"[{self._host}]{address}" if ":" in self._host else f"{self._host}{address}"
         if epoch < known_epoch or (epoch, address) == (known_epoch, known):
             return False
         self._owners[shard] = (epoch, address)
@@ -313,6 +336,14 @@ class Cluster:
         self._changed.set()
         for moved in list(self.on_moved):
             moved()
+
+
+def _with_host(address: str, link: Link) -> str:
+    """An address that came by a link: where it has no host, it is that of the link."""
+    if not address.startswith(":"):
+        return address
+    host = link.route.host
+    return f"[{host}]{address}" if ":" in host else f"{host}{address}"
 
 
 async def _first_of(*waiting: Coroutine[Any, Any, None]) -> None:

@@ -37,6 +37,7 @@ _REQUEST_BYTES_MAX = 8 << 10  # what the buffer of a socket takes at once, if it
 _RECEIVED_BYTES = (16 << 10,)
 _REPLY_BYTES_MAX = 1 << 20  # what is larger, or no frame, is for the loop to judge
 _FIRST = (0,)
+_HERE_S = 1.0  # how long a thread waits for its reply; then the loop does, and knows when to give the server up
 
 
 class _Lent:
@@ -115,16 +116,19 @@ class Direct:
         *,
         repeatable: bool = False,
         timeout_s: float | None = None,
+        shard: int | None = None,
         unwanted: OnReply = ignore_reply,
     ) -> bool:
         """Ask for something, if the socket is free, and add the reply to `replies`; whether it was asked.
 
+        Where it is about a shard and its reply is lost, it is asked again wherever the shard is then.
         If an exception interrupts the thread meanwhile, `unwanted` gets the reply, on the loop.
         """
         if not self._free or len(body) > _REQUEST_BYTES_MAX or os.getpid() != self._process or self._loop.is_here:
             return False
         patience_s = self._link.timeout_s if timeout_s is None else timeout_s
-        request = Request(command, frame(command, DIRECT, body), ignore_reply, repeatable, time.monotonic(), patience_s)
+        data, now_s = frame(command, DIRECT, body), time.monotonic()
+        request = Request(command, data, ignore_reply, repeatable, now_s, patience_s, shard)
         exchange = _Exchange(request, unwanted)
         request.on_reply = exchange.tell
         try:
@@ -165,7 +169,7 @@ class Direct:
                     missing = _missing(pieces)
                     if missing <= 0:
                         return missing == 0
-                if time.monotonic() > request.deadline_s:
+                if time.monotonic() > min(request.deadline_s, request.asked_s + _HERE_S):
                     return False
         except OSError:
             return False
@@ -263,6 +267,10 @@ class Directs:
         if topic is None or not self._cluster.is_mapped:
             return self.first
         return self.of_link(self._cluster.link_known(topic) or self._cluster.first)
+
+    def shard_of(self, topic: str | None) -> int | None:
+        """The shard of a topic, where they are in several processes."""
+        return None if topic is None else self._cluster.shard_of(topic)
 
     def of_link(self, link: Link) -> Direct:
         """The one for a link."""

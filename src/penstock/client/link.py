@@ -12,13 +12,12 @@ import itertools
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.client.addresses import parse_address
-from penstock.client.connection import Connection, connect, explain_end, explain_tls
+from penstock.client.connection import Connection
 from penstock.client.pending import DIRECT, OnReply, Request, awaited, ignore_reply
+from penstock.client.route import Dial, Route
 from penstock.model.cluster_map import ClusterMap
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import (
@@ -33,17 +32,16 @@ from penstock.model.errors import (
 from penstock.model.units import format_size
 from penstock.protocol.failures import decode_failure
 from penstock.protocol.frames import ERROR, VERSION, Command, frame
-from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_moved, decode_welcome, encode
+from penstock.protocol.session import Hello, Welcome, decode_goodbye, decode_moved
 from penstock.version import __version__
 
 _log = logging.getLogger("penstock.client")
 _BACKOFF_FIRST_S, _BACKOFF_MAX_S = 0.05, 2.0
 _SWEEP_S, _FRAME_BYTES_MAX = 0.25, 1 << 31
+_SILENT_S, _SMALL_BYTES = 1.5, 256 << 10  # how long one of several servers may keep a request of this size waiting
 _jitter = random.Random()  # its own: the program may have seeded the global one
 
 OnPush = Callable[[memoryview | bytes], None]
-Dial = Callable[[Callable[[], Connection]], Awaitable[Connection]]
-"""Makes a connection."""
 
 
 class Link:
@@ -60,9 +58,8 @@ class Link:
         dial: Dial | None = None,
     ) -> None:
         """`generations` are numbers that no other link of the client gives; with `dial`, the address is only a name."""
-        self.host, self.port = ("", 0) if dial is not None else parse_address(address)
-        self.address = address if dial is not None else f"{self.host}:{self.port}"
-        self._dial: Dial = dial or partial(connect, (self.host, self.port), tls)
+        hello = Hello([VERSION], f"penstock-python {__version__}", token, name, follows=True)
+        self.route = Route(address, hello, tls, dial)
         self.timeout_s = timeout_s
         self.loop = asyncio.get_running_loop()
         self.generation = 0  # of the connection; 0: there was none yet
@@ -77,9 +74,9 @@ class Link:
             None  # called with what the server knows of its shards
         )
         self.on_misplaced: Callable[[Request, NotOwner], None] | None = None  # called when nothing was done
+        self.on_adopted: Callable[[Request], bool] = lambda _: False  # whether a request is for another link by now
+        self.is_one_of_several = False  # whether others go on with what this server does, should it be silent
         self.alone = 0  # how many of the last requests were sent when all before them were answered
-        self._token = token
-        self._name = name
         self._tls = tls
         self._requests: dict[int, Request] = {}
         self._last_correlation = 0
@@ -90,6 +87,11 @@ class Link:
         self._why_not: BaseException | None = None
         self._refused: PenstockError | None = None  # the server does not let this client in (any more)
         self.closed = False
+
+    @property
+    def address(self) -> str:
+        """Of the server, or that of them which was tried last."""
+        return self.route.name
 
     async def open(self) -> None:
         """Connect for the first time; raises if that fails."""
@@ -166,6 +168,8 @@ class Link:
             request.on_reply(None, BrokerClosed("the client was closed before the reply came"))
         elif self._refused is not None:
             request.on_reply(None, _again(self._refused, "; it is not known what was done"))
+        elif (request.repeatable or request.sent_s is None) and self.on_adopted(request):
+            return
         elif connection is not self._connection and request.sent_s is not None and not request.repeatable:
             request.on_reply(None, request.cut_off(self.address))
         else:
@@ -209,9 +213,9 @@ class Link:
                     await self._connected.wait()
                 await self._connection.drained()
         except TimeoutError:
-            raise ConnectionLost(
-                f"{self.address} could not be reached in time ({self._why_not or 'no connection'}): nothing was sent"
-            ) from None
+            reason = self._why_not or "no connection"
+            told = f"{self.route.names} could not be reached in time ({reason}): nothing was sent"
+            raise ConnectionLost(told) from None
 
     def _next_correlation(self) -> int:
         correlation = self._last_correlation % (DIRECT - 1) + 1
@@ -253,55 +257,23 @@ class Link:
 
     async def _connect(self) -> None:
         """Open a connection, wait until the server accepts it, and send the requests that are to be repeated."""
-        greeted: asyncio.Future[Welcome] = self.loop.create_future()
-
-        def on_frame(command: int, correlation: int, body: memoryview | bytes) -> None:
-            if greeted.done():
-                self._received(command, correlation, body)
-            elif command == ERROR:
-                greeted.set_exception(decode_failure(body))
-            elif command == Command.GOODBYE:
-                greeted.set_exception(BrokerClosed(decode_goodbye(body).reason))
-            else:
-                greeted.set_result(decode_welcome(body))
-
-        def on_lost(lost: Connection, error: BaseException | None) -> None:
-            if not greeted.done():
-                greeted.set_exception(explain_end(self.address, error, with_tls=self._tls is not None))
-            else:
-                self._lost(lost, error)
-
-        connection: Connection | None = None
-        try:
-            async with asyncio.timeout(min(self.timeout_s, 10.0)):
-                connection = await self._dial(lambda: Connection(on_frame, on_lost))
-                hello = Hello([VERSION], f"penstock-python {__version__}", self._token, self._name, follows=True)
-                connection.send(frame(Command.HELLO, 0, encode(hello)))
-                self.welcome = await greeted
-        except (OSError, TimeoutError) as error:
-            if connection is not None:
-                connection.abort()
-            if isinstance(error, ssl.SSLError):
-                raise explain_tls(self.address, error) from error
-            raise ConnectionLost(
-                f"no Penstock server answers at {self.address}{' by TLS' if self._tls else ''}: "
-                f"{str(error) or 'no answer in time'}"
-            ) from error
-        except BaseException:
-            if connection is not None:
-                connection.abort()
-            raise
+        connection, self.welcome = await self.route.connect(self.timeout_s, self._received, self._lost)
         if self.closed:
             connection.abort()
             return
-        if connection.lost:
-            raise ConnectionLost(f"{self.address} closed the connection at once")
         self.generation = next(self._generations)
         known = {field.name for field in dataclasses.fields(BrokerConfig)}
         limits: dict[str, Any] = {name: size for name, size in self.welcome.limits.items() if name in known}
         self.limits = dataclasses.replace(BrokerConfig(), **limits)
         if self.on_map is not None:
             self.on_map(self.welcome.map)  # what is elsewhere now is not sent here
+        self._go_on(connection)
+
+    def _go_on(self, connection: Connection) -> None:
+        """Use a connection, unless the map that came by it says that the server is no member any more."""
+        if self.closed:
+            connection.abort()
+            return
         self._connection = connection
         for request in self._requests.values():
             request.sent_s = self.loop.time()
@@ -359,15 +331,23 @@ class Link:
         for correlation, request in list(self._requests.items()):
             if request.deadline_s <= now_s or (request.sent_s is None and request.asked_s + self.timeout_s <= now_s):
                 del self._requests[correlation]
-                request.on_reply(None, request.too_late(self.address, now_s, self._why_not))
-        connection = self._connection
-        if connection is not None:
-            patience_s = max(self.welcome.idle_timeout_s / 3, 3 * _SWEEP_S)
-            if now_s - max(connection.sent_s, connection.heard_s) > patience_s:
-                self.send(Command.PING, b"\xc0", ignore_reply, timeout_s=patience_s)
-            if now_s - connection.heard_s > 3 * patience_s:
-                connection.abort(ConnectionLost(f"nothing was heard from {self.address} for {3 * patience_s:.1f} s"))
+                request.on_reply(None, request.too_late(self.route.names, now_s, self._why_not))
+        if self._connection is not None:
+            self._check_silence(self._connection, now_s)
         self._sweeping = self.loop.call_later(_SWEEP_S, self._sweep)
+
+    def _check_silence(self, connection: Connection, now_s: float) -> None:
+        """Ask whether the server is there if nothing is heard of it, and leave one that does not say so."""
+        patience_s, since_s = max(self.welcome.idle_timeout_s / 3, 3 * _SWEEP_S), connection.heard_s
+        if self.is_one_of_several and self._requests and now_s - since_s > _SILENT_S:
+            requests = self._requests.values()
+            if all(len(request.frame) <= _SMALL_BYTES for request in requests):  # others may take long to be sent
+                patience_s = min(patience_s, _SILENT_S)
+                since_s = max(since_s, next(iter(requests)).sent_s or now_s)
+        if now_s - max(connection.sent_s, since_s) > patience_s:
+            self.send(Command.PING, b"\xc0", ignore_reply, timeout_s=patience_s)
+        if now_s - since_s > 3 * patience_s:
+            connection.abort(ConnectionLost(f"nothing was heard from {self.address} for {3 * patience_s:.1f} s"))
 
     async def close(self) -> None:
         """Close the connection; requests without a reply fail."""
@@ -375,8 +355,11 @@ class Link:
         if connection is not None and self._tls is not None:
             await connection.closed()
 
-    def drop(self) -> Connection | None:
-        """As `close`, without waiting for the last word of TLS; the connection that there was."""
+    def drop(self, error: PenstockError | None = None) -> Connection | None:
+        """As `close`, without waiting for the last word of TLS; the connection that there was.
+
+        Requests without a reply fail with the error, which says by default that the client was closed.
+        """
         if self.closed:
             return None
         self.closed = True
@@ -385,8 +368,9 @@ class Link:
             self._sweeping.cancel()
         if self._reconnecting is not None:
             self._reconnecting.cancel()
+        error = error or BrokerClosed("the client was closed before the reply came")
         for request in list(self._requests.values()):
-            request.on_reply(None, BrokerClosed("the client was closed before the reply came"))
+            request.on_reply(None, _again(error))
         self._requests.clear()
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -60,7 +60,7 @@ class Outbox:
         replies: list[bytes] = []
         body, _ = self._publisher.encode(name, [message])
         try:
-            if not direct.ask(Command.PUBLISH, body, replies, repeatable=True):
+            if not direct.ask(Command.PUBLISH, body, replies, repeatable=True, shard=self._directs.shard_of(name)):
                 return None
         except (Overloaded, NotOwner, TopicSpread):
             return None  # there, it waits for room, or finds the owner

@@ -118,7 +118,8 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         replies: list[bytes] = []
         with contextlib.suppress(NotOwner, TopicSpread):  # nothing was done: the loop finds the owners
             direct = self._directs.of(topic)
-            if direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s):
+            shard = self._directs.shard_of(topic)
+            if direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s, shard=shard):
                 return replies[0]
         links = self._client.links
         return self._loop.wait(links.ask(topic, command, body, repeatable=repeatable, timeout_s=timeout_s))
