@@ -20,7 +20,7 @@ from tests.cli.test_check import run
 from tests.cluster.test_copying import filled, to_bucket
 
 numbers = itertools.count(1)
-OPTIONS = {"min_free_bytes": 0, "settle_after": 3600, "journal_file_bytes": "64KiB"}
+OPTIONS = {"min_free_bytes": 0, "settle_after": 3600, "commit_interval": 0, "journal_file_bytes": "64KiB"}
 
 
 def owner(objects: ObjectStore, clock: VirtualClock) -> Broker:

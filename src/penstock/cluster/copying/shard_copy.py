@@ -18,6 +18,7 @@ from penstock.cluster.copying.needed_files import (
 from penstock.cluster.copying.shard_cut import Cut, SourceMoved, take_cut
 from penstock.cluster.copying.targets import ShardTarget
 from penstock.cluster.resharding.stored_shard import StoredShard
+from penstock.journal.chain import Restless
 from penstock.model.clock import ShardClock
 from penstock.model.errors import CorruptData
 from penstock.model.placement import Place
@@ -31,6 +32,7 @@ Tell = Callable[[str, int, int], None]
 Item = TypeVar("Item")
 
 _ATTEMPTS, _PAUSE_S = 5, 0.05  # to read a state that does not change, and seems to be damaged
+_RESTLESS_MAX = 50  # to read one that is noted again and again meanwhile
 _AT_ONCE = 4
 
 
@@ -59,12 +61,14 @@ class ShardCopy:
     def copy(self, check_archive: Callable[[str], None], tell: Tell) -> ShardCopied | None:
         """Have all of it in the target; None if no broker ever had the shard."""
         attempts: Counter[int] = Counter()  # by the checkpoint that was read
+        restless = 0
         while True:
-            source = self.source()
             try:
-                return self._copy_from(source, check_archive, tell)
-            except SourceMoved:
-                continue
+                return self._copy_from(self.source(), check_archive, tell)
+            except (SourceMoved, Restless):
+                restless += 1
+                if restless == _RESTLESS_MAX:
+                    raise
             except (CorruptData, FileNotFoundError) as error:  # or its owner has changed it while it was read
                 checkpoint = read_checkpoint(self.source())
                 number = 0 if checkpoint is None else checkpoint.number
@@ -73,7 +77,7 @@ class ShardCopy:
                     if isinstance(error, CorruptData):
                         raise
                     raise CorruptData(str(error.filename), 0, "it is missing") from error
-                self.clock.sleep_s(_PAUSE_S)
+            self.clock.sleep_s(_PAUSE_S)
 
     def _copy_from(
         self, source: ReadableStorage, check_archive: Callable[[str], None], tell: Tell

@@ -74,7 +74,7 @@ def take_cut(source: Storage, target: StateTarget) -> Cut | None:
         following = sequence
     after = read_checkpoint(source)
     if after is None or after.number != checkpoint.number:
-        raise SourceMoved("another checkpoint was written while the journal was read")
+        raise SourceMoved("the state was noted again each time that the journal was read: try again later")
     target.put_checkpoint(cut.checkpoint)
     return cut
 
