@@ -16,6 +16,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from penstock.journal.bucket_stages import parts_of, stage_files
 from penstock.journal.bucket_state import decode_state
 from penstock.journal.chain import Found, read
 from penstock.journal.chain_layout import PIECE_HEADER_BYTES, piece_name
@@ -23,6 +24,7 @@ from penstock.journal.conversing import carry_out
 from penstock.journal.layout import file_name, sequence_of
 from penstock.model.clock import ShardClock, SystemClock
 from penstock.model.errors import InvalidArgument
+from penstock.model.stored import STAGES
 from penstock.storage.buckets import is_bucket, open_objects
 from penstock.storage.interface import Buffer, File, inside
 from penstock.storage.objects import ObjectStore, Range, StoreUnavailable
@@ -148,6 +150,15 @@ def _there(data: bytes | None, name: str) -> bytes:
     return data
 
 
+def open_stage(objects: ObjectStore, name: str, content: bytes) -> ObjectsFile | None:
+    """The file of a stage that was sealed in parts; None where this is no such file."""
+    parts = parts_of(name, content) if name.startswith(f"{STAGES}/") else None
+    if parts is None:
+        return None
+    found = [JournalObject(0, part.position, part.end, part.name, 0) for part in parts]
+    return ObjectsFile(objects, found, _AHEAD_BYTES)
+
+
 # Directories.
 
 
@@ -181,7 +192,7 @@ class ReadOnlyObjects:
         data = self._objects.get(name)
         if data is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", name)
-        return ReadOnlyContent(bytearray(data))
+        return open_stage(self._objects, name, data) or ReadOnlyContent(bytearray(data))
 
     def outdate(self, names: Sequence[str]) -> None:
         """None is removed."""
@@ -193,7 +204,8 @@ class ReadOnlyObjects:
         return self._objects.list(f"{inside(directory)}/")
 
     def list(self, directory: str) -> list[str]:
-        return self._objects.list_folder(f"{inside(directory)}/" if directory else "")
+        entries = self._objects.list_folder(f"{inside(directory)}/" if directory else "")
+        return stage_files(entries) if directory == STAGES else entries
 
     def create(self, name: str) -> File:
         refuse(f"{name} is not made")

@@ -16,6 +16,8 @@ from typing import Protocol
 import msgspec
 
 from penstock.journal.bucket_files import BundleFile, PieceFile, SegmentFile, WholeFile
+from penstock.journal.bucket_reading import open_stage
+from penstock.journal.bucket_stages import OpenStage, folder_of, stage_files
 from penstock.journal.bucket_state import BucketState, Bundle, decode_state
 from penstock.journal.chain import Chain, Conversation, Fenced, Found, T
 from penstock.journal.chain_layout import Mark
@@ -23,6 +25,7 @@ from penstock.journal.conversing import carry_out
 from penstock.journal.layout import sequence_of
 from penstock.model.config import CACHE_BYTES
 from penstock.model.errors import DirectoryLocked, InvalidArgument, NotOwner
+from penstock.model.stored import STAGES
 from penstock.storage.interface import TEMPORARY, File, Storage, inside
 from penstock.storage.object_cache import ObjectCache
 from penstock.storage.objects import ObjectStore, StoreUnavailable
@@ -30,7 +33,7 @@ from penstock.storage.persistent import Pause, PersistentObjects
 
 _JOURNAL = "journal"
 _CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
-_SEGMENTS = "topics/"
+_SEGMENTS, _STAGES = "topics/", f"{STAGES}/"
 _GRACE_S = 600.0
 _ROOM_BYTES = 1 << 60
 _HAND_OVER_ATTEMPTS = 5
@@ -68,15 +71,18 @@ class BucketStorage:
         self.dead_epoch: int | None = None
         """Who locks it, does so only while nobody owns a later epoch than this; None: in any case."""
         self._place, self._pause, self._chain = objects, pause, chain
-        self._objects: ObjectStore = PersistentObjects(objects, self._wait)
+        self._objects = PersistentObjects(objects, self._wait)
         self._monotonic_s, self._grace_s = monotonic_s, grace_s
         self._cache = ObjectCache(CACHE_BYTES) if cache is None else cache
+        self._appending = threading.Lock()  # one piece follows the other
         self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
         self._is_owned = self._is_abandoned = False
         self._checkpoint: bytes | None = None
         self._bundles: dict[int, Bundle] = {}
         self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
         self._written: dict[str, WholeFile] = {}  # that have no object of their name yet, or were opened
+        self._stages: dict[str, OpenStage] = {}  # that are being filled
+        self._removed_stages: list[str] = []  # objects that are there still
         self._outdated: set[int] = set()  # files that the next checkpoint does not need
         self._going: deque[tuple[float, list[str]]] = deque()  # when, and what
 
@@ -96,7 +102,7 @@ class BucketStorage:
         state = decode_state(found.checkpoint, self._objects.address)
         self._checkpoint = state.checkpoint or None
         self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
-        self._files, self._written = {}, {}
+        self._files, self._written, self._stages = {}, {}, {}
         for piece in state.unbundled(found.pieces):
             self._file(piece.sequence).restore(piece)
         self._cache.fetch(
@@ -146,7 +152,7 @@ class BucketStorage:
             raise StoreUnavailable(errno.EIO, f"{self._objects.address} was abandoned: another process owns it")
 
     def prove(self) -> None:
-        """Return if it is this process's still; raises NotOwner if another one has it. Nobody may write meanwhile."""
+        """Return if it is this process's still; raises NotOwner if another one has it."""
         self._append(0, 0, b"")
 
     # Files.
@@ -157,6 +163,9 @@ class BucketStorage:
             with self._lock:
                 self._files.pop(sequence, None)
                 return self._file(sequence)
+        if name.startswith(_STAGES):
+            staged = self._stages[name] = OpenStage(self._objects, name)
+            return staged
         file = self._written[name] = WholeFile(self._objects, None if name.endswith(TEMPORARY) else name)
         return file
 
@@ -166,8 +175,9 @@ class BucketStorage:
         return self._files[sequence]
 
     def _append(self, sequence: int, position: int, body: bytes) -> Mark:
-        """Write what was added to a journal file; only one does at a time, who has the journal's disk lock."""
-        return self._talk(self._chain.append(sequence, position, body)).mark
+        """Write what was added to a journal file."""
+        with self._appending:
+            return self._talk(self._chain.append(sequence, position, body)).mark
 
     def open(self, name: str) -> File:
         sequence = _sequence(name)
@@ -180,18 +190,24 @@ class BucketStorage:
                 return self._bundle_file(bundle)
         elif name == _CHECKPOINT and self._checkpoint is not None:
             return WholeFile(self._objects, None, self._checkpoint)
+        elif name in self._stages:
+            return self._stages[name]
         elif name in self._written:
             return self._written[name]
         elif inside(name).startswith(_SEGMENTS):
             return SegmentFile(self._cache, self._objects, name)
         elif (data := self._objects.get(inside(name))) is not None:
-            return WholeFile(self._objects, name, data)
+            return open_stage(self._objects, name, data) or WholeFile(self._objects, name, data)
         raise FileNotFoundError(errno.ENOENT, "no such object", name)
 
     def _bundle_file(self, bundle: Bundle) -> BundleFile:
         return BundleFile(self._cache, self._objects, bundle.name, bundle.size_bytes)
 
     def rename(self, old: str, new: str) -> None:
+        stage = self._stages.pop(old, None)
+        if stage is not None:
+            stage.seal(inside(new))
+            return
         file = self._written.pop(old, None)
         content = self._objects.get(inside(old)) if file is None else bytes(file.content)
         if content is None:
@@ -228,11 +244,15 @@ class BucketStorage:
 
     def remove(self, name: str) -> None:
         sequence = _sequence(name)
+        parts = self._objects.list(folder_of(inside(name))) if name.startswith(_STAGES) else []
         with self._lock:
             self._written.pop(name, None)
             if name.endswith(TEMPORARY):
                 return
-            if sequence is None:
+            if name.startswith(_STAGES):
+                self._stages.pop(name, None)
+                self._removed_stages += [inside(name), *parts]
+            elif sequence is None:
                 self._chain.doom([inside(name)])
             elif sequence in self._bundles:
                 self._chain.doom([self._bundles.pop(sequence).name])
@@ -267,10 +287,19 @@ class BucketStorage:
             return [] if self._checkpoint is None else [_CHECKPOINT]
         prefix = f"{directory}/"
         written = {name.removeprefix(prefix) for name in self._written if name.startswith(prefix)}
+        if prefix == _STAGES:
+            written.update(name.removeprefix(prefix) for name in self._stages)
+            return stage_files(written.union(self._objects.list_folder(prefix)))
         return sorted(written.union(self._objects.list_folder(prefix)))
 
     def sync_directory(self, directory: str) -> None:
-        """What is put is there."""
+        """What is put is there; stages that were removed go now, or they were found again by the next owner."""
+        if directory == STAGES:
+            with self._lock:
+                removed, self._removed_stages = self._removed_stages, []
+            if removed:
+                self.prove()
+                self._objects.delete(removed)
 
     def free_bytes(self) -> int:
         """Nobody knows; more than anybody asks for."""

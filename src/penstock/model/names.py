@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 from penstock.model.bounds import shown
@@ -77,3 +77,13 @@ def parse_priority(value: object) -> int:
         return int(value)
     names = ", ".join(f"{name} ({number})" for name, number in PRIORITIES.items())
     raise InvalidArgument(f"{shown(value)} is not a priority: give 0 (first) to 255 (last), or one of {names}")
+
+
+def check_stage_names(names: object) -> list[str]:
+    """The names of stages, checked; each may be given once."""
+    if isinstance(names, str | bytes) or not isinstance(names, Sequence):
+        raise InvalidArgument(f"{shown(names)} is not a list of the names of stages")
+    checked = [check_stage_name(name) for name in names]
+    if len(set(checked)) < len(checked):
+        raise InvalidArgument("a stage is named twice")
+    return checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -24,6 +25,18 @@ class PersistentObjects:
 
     def create(self, name: str, data: bytes) -> Outcome:
         return self._objects.create(name, data)
+
+    def make(self, name: str, data: bytes) -> None:
+        """Create an object that nobody else makes; raises FileExistsError where another one has its name."""
+        attempt = 0
+        while self._objects.create(name, data) != Outcome.DONE:
+            there = self.get(name)
+            if there is not None:
+                if there != data:
+                    raise FileExistsError(errno.EEXIST, "another object has this name", name)
+                return
+            attempt += 1
+            self._pause(attempt)
 
     def put(self, name: str, data: bytes) -> None:
         self._ask(lambda: self._objects.put(name, data))

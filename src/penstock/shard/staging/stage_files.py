@@ -96,19 +96,39 @@ def _record(head: bytes, payload: bytes) -> list[bytes]:
 class Stage:
     """What is known of one stage."""
 
-    __slots__ = ("claimed", "end", "file", "lost", "messages", "name", "sealed", "sealing", "touched_s", "writers")
+    __slots__ = (
+        "claimed",
+        "end",
+        "file",
+        "lost",
+        "messages",
+        "name",
+        "put_end",
+        "sealed",
+        "sealing",
+        "touched_s",
+        "writers",
+    )
 
     def __init__(self, name: str, file: str, touched_s: float) -> None:
         self.name = name
         self.file = file
         self.touched_s = touched_s
         self.end = FIRST
+        self.put_end = 0  # up to where it was put in parts, on a bucket
         self.messages = 0
         self.sealing = False
         self.sealed = False
         self.claimed = False  # it is being published
         self.lost = ""  # why it can only be dropped
         self.writers: dict[str, int] = {}  # how many requests of each were done
+
+    def begin_put(self, most_bytes: int) -> bool:
+        """Whether this much of it is in memory only, as on a bucket; whoever asks puts it then."""
+        is_much = self.end - self.put_end >= most_bytes
+        if is_much:
+            self.put_end = self.end
+        return is_much
 
     def check_kept(self) -> None:
         """Raise if what was staged is not there any more."""

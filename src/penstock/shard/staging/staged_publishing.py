@@ -30,11 +30,12 @@ from penstock.log.records import StagedRecord, StagedStep
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidArgument, PenstockError
 from penstock.model.intake import Intake, check_producer, set_producer_name
+from penstock.model.names import check_stage_names
 from penstock.model.producers import name_of_producer
 from penstock.shard.core import Core
 from penstock.shard.publishing import Publishing
 from penstock.shard.staging.stage_files import FIRST, SealedFile
-from penstock.shard.staging.stages import Stages, check_stage_names
+from penstock.shard.staging.stages import Stages
 
 _log = logging.getLogger("penstock")
 STEP_BYTES = 32 << 20

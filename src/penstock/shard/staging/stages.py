@@ -25,7 +25,7 @@ from penstock.model.errors import (
 )
 from penstock.model.intake import Intake, check_messages, is_text
 from penstock.model.message import Message
-from penstock.model.names import STAGE_NAME, check_stage_name
+from penstock.model.names import STAGE_NAME, check_stage_name, check_stage_names
 from penstock.model.stored import STAGES
 from penstock.shard.core import Core
 from penstock.shard.publishing import Publishing
@@ -49,6 +49,7 @@ _HANDLES_MAX = 64
 _WRITERS_MAX = 1000  # of one stage
 _WRITER_BYTES_MAX = 64
 _STALE_S = 86_400.0
+_PUT_BYTES, _UNPUT_BYTES_MAX = 8 << 20, 256 << 20  # on a bucket, of a stage and of all of them, in memory
 
 
 class Stages:
@@ -130,6 +131,12 @@ class Stages:
             stage.messages += count
             if writer is not None:
                 stage.writers[writer] = number + 1
+            most_bytes = min(_PUT_BYTES, _UNPUT_BYTES_MAX // len(self._stages))
+            is_much = self._core.storage.remote and stage.begin_put(most_bytes)
+            handle = self._handles.get(stage.file) if is_much else None
+        if handle is not None:
+            with self._lost_if_it_fails(stage):
+                handle.sync()
         return count
 
     def _was_done(self, name: str, writer: str, number: int, is_part: bool) -> bool:
@@ -178,7 +185,7 @@ class Stages:
     def _write(self, stage: Stage, buffers: list[bytes]) -> int:
         """Append to the file; the new end. A refusal leaves the stage as it was, any other error loses it."""
         unchanged = f"nothing was added to the stage {stage.name!r}"
-        try:
+        with self._lost_if_it_fails(stage):
             handle = self._handles.get(stage.file)
             if handle is None:
                 with told_as_refusals(unchanged):
@@ -191,6 +198,11 @@ class Stages:
                     raise
                 handle.truncate(stage.end)
                 raise self._failure(error, unchanged) from error
+
+    @contextlib.contextmanager
+    def _lost_if_it_fails(self, stage: Stage) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             stage.lost = f"the disk failed ({error})"
             raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
@@ -245,15 +257,13 @@ class Stages:
     def _seal(self, stage: Stage, handle: File) -> None:
         sealed = False
         try:
-            try:
-                handle.sync()
-            finally:
-                handle.close()
-            self._name_sealed(stage)
+            with self._lost_if_it_fails(stage):
+                try:
+                    handle.sync()
+                finally:
+                    handle.close()
+                self._name_sealed(stage)
             sealed = True
-        except OSError as error:
-            stage.lost = f"the disk failed ({error})"
-            raise self._failure(error, f"the stage {stage.name!r} is lost: stage again under another name") from error
         finally:
             with self._changed:
                 stage.sealed, stage.sealing = sealed, False
@@ -386,13 +396,3 @@ class Stages:
         """This is a forked process: the files belong to the parent."""
         self._changed = threading.Condition()
         self._under_way, self._closed = 0, True
-
-
-def check_stage_names(names: object) -> list[str]:
-    """The names of stages, checked; each may be given once."""
-    if isinstance(names, str | bytes) or not isinstance(names, Sequence):
-        raise InvalidArgument(f"{shown(names)} is not a list of the names of stages")
-    checked = [check_stage_name(name) for name in names]
-    if len(set(checked)) < len(checked):
-        raise InvalidArgument("a stage is named twice")
-    return checked
