@@ -203,6 +203,27 @@ def test_members_that_are_gone_are_not_called_any_more(tmp_path: Path) -> None:
     run(work())
 
 
+def test_who_waits_for_a_member_that_is_gone_goes_to_the_next_owner(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with behind_lines(tmp_path / "data") as (servers, lines), AsyncClient(all_of(lines)) as client:
+            topic = servers.topic_of(1)
+            await client.create_topic(topic)
+            link = client.links.link_to_topic(topic)
+            assert link is not None
+            end(lines[1])
+            await soon(lambda: not link.connected)
+            waiting = asyncio.create_task(client.links.ready(topic, 30))
+            await asyncio.sleep(0)  # it waits now
+            servers.map.addresses.pop(1)
+            for shard, place in enumerate(servers.map.shards):
+                if place.process == 1:
+                    await servers.move(shard, 2)
+            await waiting
+            assert (await client.publish(topic, "a")).offset == 0
+
+    run(work())
+
+
 def test_C12_C13_clients_survive_one_server_after_the_other(tmp_path: Path) -> None:
     async def publish(client: Awaited, topic: str, stopping: asyncio.Event) -> list[int]:
         found: list[int] = []

@@ -108,13 +108,17 @@ class Cluster:
         while True:
             left_s = None if until_s is None else max(0.001, until_s - loop.time())
             link = self.link_of(shard)
-            if link is None:
-                await self.moved(left_s)
-            elif link.connected or shard is None:
-                await link.ready(left_s)
-                return
-            else:
-                await _first_of(link.ready(left_s), self.moved(left_s))
+            try:
+                if link is None:
+                    await self.moved(left_s)
+                elif link.connected or shard is None:
+                    await link.ready(left_s)
+                    return
+                else:
+                    await _first_of(link.ready(left_s), self.moved(left_s))
+            except BrokerClosed:
+                if self.first.closed:
+                    raise  # else the process is gone that had the shard
 
     async def moved(self, patience_s: float | None) -> None:
         """Wait until shards have moved, or the client is closed; raises ConnectionLost if that takes too long."""
