@@ -15,9 +15,12 @@ import uvloop
 from websockets.asyncio.client import connect
 
 from penstock.client import AsyncClient
+from penstock.model.cluster_map import ClusterMap, ShardPlace
 from penstock.model.errors import BrokerClosed
 from penstock.protocol.peering import PREFIX, Introduction, PeerRefused
 from penstock.server.access.tls import peer_context
+from penstock.server.http.destinations import by_body, split_by_process
+from penstock.server.membership import Membership
 from penstock.server.peer_places import ManyMachines, Neighbours, open_streams
 from tests.cluster.several import SECRET, Several, several
 from tests.server.certificates import Certificates, make_certificates
@@ -154,6 +157,32 @@ def test_a_member_that_is_gone_for_good_is_not_called_any_more(tmp_path: Path) -
             await first.services.peers._link(1)
 
     run(tmp_path, work)
+
+
+@pytest.mark.parametrize("more", ["", "origin: http://localhost\r\n"], ids=["express", "usual"])
+def test_C15_a_request_by_http_waits_for_whoever_takes_over_what_a_lost_member_had(more: str, tmp_path: Path) -> None:
+    async def work(servers: Several) -> None:
+        topic = servers.topic_of(1)
+        lost = servers.map.addresses.pop(1)  # nobody can reach it
+        asking = asyncio.create_task(
+            _ask_http(servers, 0, _post(f"/v1/topics/{topic}/publish", b'{"value": "x"}', more))
+        )
+        await asyncio.sleep(2.5)  # nothing is heard of it for so long
+        assert not asking.done()
+        servers.map.addresses[1] = lost
+        await servers.move(servers.map.shard_of(topic), 0)
+        status, told = await asking
+        assert (status, told["id"]) == (200, f"{topic}/0/0")
+
+    run(tmp_path, work)
+
+
+def test_members_may_have_any_number(tmp_path: Path) -> None:
+    machines = ManyMachines(0, SECRET)
+    membership = Membership(0, machines, ClusterMap([ShardPlace(1, 123_456_789_012)], {}))
+    body = b'{"member_id": "123456789012-%b"}' % (b"0" * 16)
+    assert by_body(membership, "/v1/groups/g/leave", body) == 123_456_789_012
+    assert list(split_by_process(["123456789012-%s:t/0/0@1" % ("0" * 16)])) == [123_456_789_012]
 
 
 def test_who_has_been_let_in_is_asked_for_the_token_of_the_client(tmp_path: Path) -> None:

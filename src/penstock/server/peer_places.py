@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 from penstock.client.addresses import parse_address
 from penstock.protocol.peering import LINE_BYTES_MAX, Introduction, PeerRefused
 
-_CONNECT_S = 3.0  # a member that is there answers at once
+_CONNECT_S = 2.0  # a member that is there answers at once
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))  # seconds; count
 _UNSENT_MS = 5000  # a member that takes nothing for so long is gone
 

@@ -15,7 +15,7 @@ from penstock.server.metrics.metrics import Metrics
 from penstock.server.metrics.process import cpu_seconds, resident_bytes
 
 _PATIENCE_S = 60.0
-_number = whole(0, 1 << 20)
+_number = whole(0, (1 << 53) - 1)  # members are numbered without end
 
 
 class Processes:

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.model.errors import NotOwner, PenstockError
 from penstock.server.http.failures import NOT_OWNER
-from penstock.server.http.forwarding import AGAIN_S, KEPT_MAX, MOVING_S, Gone, Unreachable, head_of
+from penstock.server.http.forwarding import KEPT_MAX, Gone, Search, Unreachable, head_of
 from penstock.server.membership import Membership
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
@@ -29,10 +29,10 @@ OnReply = Callable[[bytes, bytes, PenstockError | None], None]
 class _Request:
     """A publish that is on its way to its owner."""
 
-    __slots__ = ("data", "on_reply", "topic", "until_s")
+    __slots__ = ("data", "on_reply", "search", "topic")
 
-    def __init__(self, topic: str, data: bytes, on_reply: OnReply, until_s: float) -> None:
-        self.topic, self.data, self.on_reply, self.until_s = topic, data, on_reply, until_s
+    def __init__(self, topic: str, data: bytes, on_reply: OnReply, search: Search) -> None:
+        self.topic, self.data, self.on_reply, self.search = topic, data, on_reply, search
 
 
 class _Channel(asyncio.Protocol):
@@ -100,7 +100,7 @@ class ExpressRelay:
         """Have the owner of a topic publish what came in a request."""
         scope = {"method": "POST", "raw_path": path, "query_string": query, "headers": headers}
         data = head_of(scope, len(body), chunked=False) + body
-        self._ask(_Request(topic, data, on_reply, self._loop.time() + MOVING_S))
+        self._ask(_Request(topic, data, on_reply, Search(self._loop.time())))
 
     def _ask(self, request: _Request) -> None:
         """Ask the owner of now."""
@@ -128,10 +128,10 @@ class ExpressRelay:
 
     def again(self, request: _Request, error: PenstockError) -> None:
         """Nothing was done: ask again in a moment, as long as that is worth it."""
-        if self._loop.time() > request.until_s:
+        if request.search.is_over(self._loop.time()):
             request.on_reply(b"", b"", error)
         else:
-            self._loop.call_later(AGAIN_S, self._ask, request)
+            self._loop.call_later(request.search.pause_s(), self._ask, request)
 
     def keep(self, process: int, channel: _Channel) -> None:
         """A connection is free."""

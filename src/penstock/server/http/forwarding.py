@@ -34,10 +34,8 @@ KEPT_MAX = 64
 """Connections to one process that nobody uses."""
 _READ_BYTES = 64 << 10
 _KEPT_BYTES_MAX = 1 << 20  # of a body
-MOVING_S = 2.0
-"""How long a shard may be on its way before the client hears of it."""
-AGAIN_S = 0.02
-"""When its next owner is looked for again."""
+_MOVING_S = 6.0  # how long a shard may have no owner before the client hears of it: taking one over takes up to five
+_AGAIN_S, _AGAIN_S_MAX = 0.02, 0.25  # when its next owner is looked for again, less and less often
 _BEGUN = "penstock_body_begun"  # noted of a request whose body cannot be sent a second time
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"trailer", b"upgrade", b"expect", b"proxy-connection"}
@@ -51,6 +49,24 @@ class Gone(BrokerClosed):
 
 class Unreachable(BrokerClosed):
     """A process cannot be reached: nothing was done."""
+
+
+class Search:
+    """How long the owner of a shard is looked for, and how often."""
+
+    __slots__ = ("_pause_s", "_until_s")
+
+    def __init__(self, now_s: float) -> None:
+        self._until_s, self._pause_s = now_s + _MOVING_S, _AGAIN_S / 1.5
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether the client is to hear that there is none."""
+        return now_s > self._until_s
+
+    def pause_s(self) -> float:
+        """When to look again."""
+        self._pause_s = min(_AGAIN_S_MAX, 1.5 * self._pause_s)
+        return self._pause_s
 
 
 class _Reply:
@@ -106,19 +122,19 @@ class Forwarder:
     ) -> int:
         """Have the owner of now answer a request, all of whose body is given if it was read already; the status."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + MOVING_S
+        search = Search(loop.time())
         while True:
             target = process()
             if target is None or target < 0:
-                if loop.time() > until_s:
+                if search.is_over(loop.time()):
                     raise NotOwner("its shard is on its way to another process: try again")
             else:
                 try:
                     return await self._ask(target, scope, receive, send, body)
                 except (Unreachable, NotOwner):
-                    if scope.get(_BEGUN) or loop.time() > until_s:
+                    if scope.get(_BEGUN) or (search.is_over(loop.time()) and process() == target):
                         raise
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(search.pause_s())
 
     async def fetch(self, process: int, scope: Scope, body: bytes) -> tuple[int, bytes]:
         """The status and the body of what a process replies to a request with another body."""

@@ -12,11 +12,10 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.uri import parse_uri
 
 from penstock.model.errors import BrokerClosed, NotOwner
-from penstock.server.http.forwarding import HOP_BY_HOP, MOVING_S, Scope, Send
+from penstock.server.http.forwarding import HOP_BY_HOP, Scope, Search, Send
 from penstock.server.http.intake import Event, Receive
 from penstock.server.peer_places import Place
 
-_AGAIN_S = 0.02
 _OPEN_S = 10.0
 PlaceOf = Callable[[], Place | None]
 """Where the process is that is to be talked to, as far as that is known."""
@@ -50,7 +49,7 @@ async def connect_to(place_of_owner: PlaceOf, scope: Scope) -> ClientConnection:
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     address = f"ws://{host}{(scope['raw_path'] + query).decode('latin-1')}"
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + MOVING_S
+    search = Search(loop.time())
     while True:
         place = place_of_owner()
         if place is not None:
@@ -59,11 +58,11 @@ async def connect_to(place_of_owner: PlaceOf, scope: Scope) -> ClientConnection:
             except InvalidHandshake as error:
                 raise BrokerClosed(f"the process that has this topic refused: {error}") from error
             except OSError as error:
-                if loop.time() > until_s:
+                if search.is_over(loop.time()):
                     raise BrokerClosed("the process that has this topic cannot be reached: try again") from error
-        elif loop.time() > until_s:
+        elif search.is_over(loop.time()):
             raise NotOwner("its shard is on its way to another process: try again")
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(search.pause_s())
 
 
 async def _open(place: Place, address: str, headers: list[tuple[str, str]]) -> ClientConnection:
