@@ -74,7 +74,7 @@ def test_what_cannot_be_copied_is_told(data: Path, tmp_path: Path) -> None:
     (tmp_path / "copy/mine").touch()
     code, output = run("copy", data, tmp_path / "copy")
     assert code == 2
-    assert "is not empty: give a directory that is new" in output
+    assert "is not empty: give a place that is new" in output
 
 
 def test_a_target_in_use_is_exit_3(data: Path, tmp_path: Path) -> None:

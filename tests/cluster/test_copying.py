@@ -24,8 +24,9 @@ from penstock.model.clock import SystemClock
 from penstock.model.errors import CorruptData, DirectoryLocked, InvalidArgument, LeaseLost
 from penstock.storage.interface import File
 from penstock.storage.objects import ObjectStore
+from penstock.storage.persistent import PersistentObjects
 from penstock.storage.read_only import ReadableStorage, ReadOnlyStorage
-from penstock.testing import MemoryObjects, VirtualClock
+from penstock.testing import FaultyObjects, MemoryObjects, VirtualClock
 from tests.cluster.resharding_harness import ONLY, contents, quietly
 from tests.cluster.rich_directory import CONFIG, Workload, come_to_rest, go_on, open_at, portrait
 
@@ -235,6 +236,27 @@ def test_interrupted_at_any_file_it_goes_on_to_the_same_directory(original: Path
         assert contents(target) == expected, step
         step, steps = step + chance.randrange(2, 9), steps + 1
     assert steps > 5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_store_whose_requests_are_done_late_or_twice_gets_the_same(seed: int, original: Path) -> None:
+    expected, objects = MemoryObjects(), FaultyObjects(seed)
+    to_bucket(ReadOnlyStorage(original), expected)
+    with pytest.raises(Interrupted):
+        copy_root(ReadOnlyStorage(original), BucketTarget(persistent(objects)), interrupt, SystemClock())
+    to_bucket(ReadOnlyStorage(original), persistent(objects))
+    objects.is_calm = True
+    objects.list("")  # what is late is done by now
+    assert objects.objects == expected.objects
+
+
+def persistent(objects: ObjectStore) -> ObjectStore:
+    return PersistentObjects(objects, lambda _: None)
+
+
+def interrupt(what: str, done: int, total: int) -> None:
+    if "shard 1: copying" in what:
+        raise Interrupted
 
 
 # Found.

@@ -152,6 +152,11 @@ def encode_division(shards: int, resharding: Step | None = None, before: int = 1
     return msgspec.json.format(msgspec.json.encode(division)) + b"\n"
 
 
+def copying(source: str, shards: int) -> Division:
+    """What `penstock.json` says while `penstock copy` fills a directory or a bucket."""
+    return Division(version=_VERSION, shards=shards, resharding=Step.COPYING, source=source)
+
+
 def settle_division(root: Storage, shards: int) -> None:
     """Say that a directory is complete; one that is a single shard says nothing."""
     if shards > 1:

@@ -91,7 +91,7 @@ def open_target(address: str, readable_by: str = "owner") -> Target:
 def copy_root(root: ReadableStorage, target: Target, tell: Tell, clock: ShardClock) -> Copied:
     """Copy all shards, read them back, and declare the copy complete."""
     count = shards_of(root)
-    target.begin(root.path, count)
+    target.begin(root.path, count or 1)
     copies = [_shard_copy(root, target, number, count, clock) for number in range(count or 1)]
     found = [shard.copy(target.check_archive, partial(_tell_of, tell, shard)) for shard in copies]
     result = Copied(count or 1)

@@ -7,10 +7,10 @@ import posixpath
 from collections.abc import Collection
 from pathlib import Path
 
-from penstock.cluster.directory import Step, part_name, read_division, settle_division, write_division
+from penstock.cluster.copying.targets import refuse_other
+from penstock.cluster.directory import Step, copying, part_name, read_division, settle_division, write_division
 from penstock.journal.layout import file_name
 from penstock.log.checkpoint import Checkpoint
-from penstock.model.errors import InvalidArgument
 from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import COPIES, write_checkpoint
 from penstock.storage import FileStorage, put_file
@@ -32,14 +32,14 @@ class DirectoryTarget:
     def address(self) -> str:
         return self._root.path
 
-    def begin(self, source: str, shards: int | None) -> None:
+    def begin(self, source: str, shards: int) -> None:
+        self._shards = shards
         division = read_division(self._root)
-        begun = division is not None and division.resharding is Step.COPYING and division.source == source
-        if not begun and set(self._root.list("")) - {_LOCK}:
-            other = f", but for an unfinished copy of {division.source}" if division and division.source else ""
-            raise InvalidArgument(f"{self.address} is not empty{other}: give a directory that is new")
-        self._shards = shards or 1
-        write_division(self._root, self._shards, Step.COPYING, source=source)
+        if division == copying(source, shards):
+            return
+        if set(self._root.list("")) - {_LOCK}:
+            refuse_other(self.address, division)
+        write_division(self._root, shards, Step.COPYING, source=source)
 
     def check_archive(self, archive: str) -> None:
         """Whoever reads this directory finds the archive where it is."""
@@ -61,6 +61,9 @@ class DirectoryShard:
         self._storage = storage
 
     def begin(self, epoch: int) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         for name in (*COPIES, *(f"journal/{name}" for name in self._storage.list("journal"))):
             self._storage.remove(name)
 

@@ -46,6 +46,9 @@ class StateTarget(Protocol):
     def begin(self, epoch: int) -> None:
         """Be about to get the state of an epoch, in place of any that is there."""
 
+    def clear(self) -> None:
+        """Have no state but what was put since then."""
+
     def put_journal(self, sequence: int, data: bytes, is_newest: bool) -> None:
         """Write a journal file; the newest comes first."""
 
@@ -58,9 +61,10 @@ def take_cut(source: Storage, target: StateTarget) -> Cut | None:
     checkpoint = read_checkpoint(source)
     sequences = journal_sequences(source)
     if checkpoint is None:
-        target.begin(0)
         if sequences or source.list("topics"):
             raise CorruptData("checkpoint-a", 0, "it is missing, although there is data")
+        target.begin(0)
+        target.clear()
         return None
     epoch = max(checkpoint.epoch, source.epoch)
     cut = Cut(replace(checkpoint, epoch=epoch, doomed=[]), [])

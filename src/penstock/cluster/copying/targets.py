@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from penstock.cluster.copying.shard_cut import StateTarget
+from penstock.cluster.directory import Division
+from penstock.model.errors import InvalidArgument
 from penstock.storage.read_only import ReadableStorage
 
 
@@ -32,8 +34,8 @@ class Target(Protocol):
     def address(self) -> str:
         """Where it is, as people write it."""
 
-    def begin(self, source: str, shards: int | None) -> None:
-        """Begin a copy, or go on with one; raises if there is anything else. `shards`: None if it is undivided."""
+    def begin(self, source: str, shards: int) -> None:
+        """Begin a copy with so many shards, or go on with it; raises if there is anything else."""
 
     def check_archive(self, archive: str) -> None:
         """Raise if a broker here could not reach this archive, which is no part of the source."""
@@ -46,3 +48,9 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Let others use it."""
+
+
+def refuse_other(address: str, division: Division | None) -> NoReturn:
+    """Raise because something else is there than the copy that is to be made."""
+    other = f", but for an unfinished copy of {division.source}" if division is not None and division.source else ""
+    raise InvalidArgument(f"{address} is not empty{other}: give a place that is new")
