@@ -72,6 +72,7 @@ class VirtualMember:
             shards={shard: chain.epoch for shard, chain in (*self.chains.items(), *self.claimed.items())},
             given=self.given,
             draining=self.is_draining,
+            steady=self.claiming.is_steady,
         )
         self.members.own(heartbeat)
         self.registry.send(heartbeat)

@@ -14,6 +14,7 @@ from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE, CommandError
 from penstock.cli.terminal import ERROR, echo, is_terminal
 
 if TYPE_CHECKING:
+    from penstock.server.brokers.running import Broker
     from penstock.server.config import Loaded
     from penstock.server.processes.supervisor import Supervisor
     from penstock.server.server import Server
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 def serve(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The data directory; it is made if it is new.")
+        str | None,
+        typer.Argument(metavar="[DIR]", help="The data directory, made if it is new; or a bucket: s3://bucket/place."),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A YAML file; see `penstock config`.")] = None,
     shards: Annotated[
@@ -40,8 +42,19 @@ def serve(
     line_port: Annotated[
         str | None, typer.Option(metavar="PORT", help="The port of the text protocol (3000; 0: any, off: none).")
     ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="On a bucket: where clients and other brokers reach this one."),
+    ] = None,
+    balance_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="On a bucket: share shards evenly so long after brokers came or went (60s)."),
+    ] = None,
     auth: Annotated[
         str | None, typer.Option(help="Who may use it: everybody who reaches it (off), or those with a token (tokens).")
+    ] = None,
+    tokens_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the tokens are (the data directory).")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen where others reach it although anybody may use it.")
@@ -59,7 +72,7 @@ def serve(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text, json, or auto: text on a terminal.")] = None,
 ) -> None:
-    """Run a server on a data directory, until Ctrl-C or SIGTERM.
+    """Run a server on a data directory, or on a bucket that several share, until Ctrl-C or SIGTERM.
 
     Options come from a YAML file, from the environment (`PENSTOCK_…`) and from flags; the later wins. SIGHUP has the
     defaults of new topics, tokens and certificates read again. Stopping answers what is under way and gives leases
@@ -70,6 +83,7 @@ def serve(
         penstock serve ./data
         penstock serve ./data --native-port 9100 --log-format json
         penstock serve ./data --shards 8 --processes 4
+        penstock serve s3://bucket/place --advertise broker-1.internal:9000
         penstock serve --config penstock.yaml
         penstock serve ./data --host 0.0.0.0 --auth tokens --tls-cert cert.pem --tls-key key.pem
 
@@ -95,7 +109,10 @@ def serve(
         "native_port": native_port,
         "http_port": http_port,
         "line_port": line_port,
+        "advertise": advertise,
+        "balance_after": balance_after,
         "auth": auth,
+        "tokens_dir": tokens_dir,
         "insecure": insecure or None,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
@@ -126,11 +143,12 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
     from penstock.server.logs import set_up_logging
     from penstock.server.server import PortTaken
     from penstock.server.server import serve as run_server
+    from penstock.storage.buckets import is_bucket
 
     options = loaded.config
-    if strangers := _strangers(
-        Path(options.data_dir), (file, options.tls_cert, options.tls_key, options.tls_client_ca)
-    ):
+    on_bucket = is_bucket(options.data_dir)
+    named = (file, options.tls_cert, options.tls_key, options.tls_client_ca)
+    if strangers := [] if on_bucket else _strangers(Path(options.data_dir), named):
         shown = ", ".join(strangers[:3]) + (" and more" if len(strangers) > 3 else "")
         raise CommandError(
             f"{options.data_dir} is no data directory, and it is not empty: it has {shown}",
@@ -145,7 +163,11 @@ def _run(loaded: Loaded, file: Path | None, flags: dict[str, object]) -> None:
         return load_config(file, os.environ, flags).config
 
     try:
-        if options.processes > 1:
+        if on_bucket:
+            from penstock.server.brokers.running import serve_bucket
+
+            uvloop.run(serve_bucket(options, _show_broker, reload))
+        elif options.processes > 1:
             from penstock.server.processes.running import run_processes
 
             run_processes(options, _show_processes, reload)
@@ -187,6 +209,19 @@ def _show_processes(supervisor: Supervisor) -> None:
     log.info("listening", extra={**places, "data": config.data_dir, **numbers})
     data = f"{config.data_dir} ({numbers['shards']} shards in {numbers['processes']} processes)"
     _greet(places, data, config.broker.sync, with_tls=config.tls_cert is not None)
+
+
+def _show_broker(broker: Broker) -> None:
+    """As `_show_ready`, for one of the brokers on a bucket."""
+    import logging
+
+    config, number = broker.config, broker.member.number
+    places = {name: _written(*address) for name, address in broker.server.addresses.items()}
+    held = {"shards": broker.shards, "broker": number}
+    log = logging.getLogger("penstock.server")
+    log.info("listening", extra={**places, "data": config.data_dir, **held})
+    data = f"{config.data_dir} ({broker.shards} shards; this is broker {number})"
+    _greet(places, data, "always", with_tls=config.tls_cert is not None)
 
 
 def _show_ready(server: Server) -> None:

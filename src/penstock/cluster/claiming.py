@@ -64,7 +64,8 @@ class Claiming:
         self._vacant: dict[int, _Vacancy] = {}
         self._able: frozenset[int] = frozenset()
         self._changed_s = -math.inf
-        self._is_balanced = True
+        self.is_steady = False
+        """Whether shards stay where somebody wished them, until members come or go."""
         self._wanted: dict[int, int] = {}  # where shards that are here are to go
 
     # What is known.
@@ -100,7 +101,7 @@ class Claiming:
             found.pop(shard, None)  # whoever had it has it no more
             known = sealed.number if sealed.number != NOBODY else self._members.number_of(sealed.incarnation)
             is_in_time = self._members.watched_s - sealed.watched_s < SILENCE_S
-            if is_in_time and not (known is not None and self._members.is_dead(known)):
+            if is_in_time:  # also of one that seemed dead: whoever seals lives
                 found[shard] = (sealed.epoch, NOBODY if known is None else known)
         return found
 
@@ -121,11 +122,11 @@ class Claiming:
 
     def move(self, shard: int, to: int) -> None:
         """Have a shard that is here go to another member."""
-        self._wanted[shard] = to
+        self._wanted[shard], self.is_steady = to, True
 
     def balance(self) -> None:
         """Share the shards evenly as soon as that can be done."""
-        self._is_balanced, self._changed_s = False, -math.inf
+        self.is_steady, self._changed_s = False, -math.inf
 
     # What to do.
 
@@ -135,8 +136,11 @@ class Claiming:
         own = living.get(self._members.number)
         self._note_change(living, now_s)
         owners = self._owners()
-        for shard, (epoch, _) in owners.items():
-            self._ended[shard] = max(self._ended[shard], epoch)
+        for heartbeat in self._members.heard:
+            for shard, epoch in heartbeat.shards.items():
+                if shard in self._ended:
+                    self._ended[shard] = max(self._ended[shard], epoch)
+        for shard in owners:
             self._vacant.pop(shard, None)
         found: list[Claim | Give] = []
         able = {f"{number:010}": number for number in sorted(self._able)}
@@ -149,8 +153,6 @@ class Claiming:
             elif shard not in owners and self._members.is_sure and self._is_turn(shard, dealt, able, now_s):
                 self._vacant[shard].tried_s = now_s
                 found.append(Claim(shard, self._ended[shard]))
-        if len(owners) < self._count:
-            self._is_balanced, self._changed_s = False, now_s
         if own is None or len(owners) < self._count:
             return found
         return found + self._gives({s: able[m] for s, m in dealt.items()}, own, owners, now_s)
@@ -158,7 +160,7 @@ class Claiming:
     def _note_change(self, living: dict[int, Heartbeat], now_s: float) -> None:
         able = frozenset(number for number, each in living.items() if each.is_able)
         if able != self._able:
-            self._able, self._changed_s, self._is_balanced = able, now_s, False
+            self._able, self._changed_s, self.is_steady = able, now_s, False
 
     def _is_turn(self, shard: int, dealt: dict[int, str], able: dict[str, int], now_s: float) -> bool:
         """Whether it is this member that claims a shard now: the one that ought to have it, or the next in rank."""
@@ -181,8 +183,8 @@ class Claiming:
             return [Give(shard, to) for shard, to in list(self._wanted.items())[:1] if to != self._members.number]
         if own.draining:
             return [Give(shard, dealt[shard]) for shard in mine if shard in dealt]
-        if self._is_balanced or now_s - self._changed_s < self._balance_after_s:
+        is_steady = self.is_steady or any(each.steady for each in self._members.living.values())
+        if is_steady or now_s - self._changed_s < self._balance_after_s:
             return []
-        self._is_balanced = all(owners[shard][1] == to for shard, to in dealt.items())
         away = [Give(shard, dealt[shard]) for shard in mine if shard in dealt and dealt[shard] != own.number]
         return list(away[:1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -47,6 +47,10 @@ class Heartbeat(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Those that it has handed over: the epoch that began so, and the number of the member that it is for."""
     draining: bool = False
     """Whether it gives its shards away, and takes none."""
+    steady: bool = False
+    """Whether it has moved a shard as somebody wished: all stay as they are until members come or go."""
+    balances: int = 0
+    """The greatest number of wishes, of all members together as far as it knows, to share the shards evenly."""
     left: bool = False
     """Whether it has ended, with nothing left to do."""
     embedded: bool = False
@@ -94,6 +98,7 @@ class _Seen:
     """What one knows of a member."""
 
     heartbeat: Heartbeat
+    since_s: float
     silent_s: float = 0.0
     """For how long it was looked at, and nothing changed."""
     looks: int = 0
@@ -123,9 +128,10 @@ class Members:
         """What those say that are not dead."""
         return {number: seen.heartbeat for number, seen in self._seen.items() if seen.gone_s == math.inf}
 
-    def is_dead(self, number: int) -> bool:
-        """Whether it is known to be dead; of whom nothing was seen, nothing is known."""
-        return number in self._seen and number not in self.living
+    @property
+    def heard(self) -> Iterable[Heartbeat]:
+        """The last that every member said, living or not."""
+        return [seen.heartbeat for seen in self._seen.values()]
 
     def number_of(self, incarnation: str) -> int | None:
         """The number of a process, living or not; None if it is not known."""
@@ -138,10 +144,10 @@ class Members:
 
     def own(self, heartbeat: Heartbeat) -> None:
         """What this process says of itself."""
-        self._seen[self.number] = _Seen(heartbeat)
+        self._seen[self.number] = _Seen(heartbeat, 0.0)
 
     def looked(self, found: Mapping[int, Heartbeat | None], now_s: float) -> None:
-        """A look was answered; `now_s` is when it was asked."""
+        """A look was answered; `now_s` is when it was asked. What cannot be understood is missing, and says nothing."""
         gap_s = now_s - self._looked_s
         self._looked_s = now_s
         counts_s = gap_s if 0 <= gap_s <= _LOOK_GAP_S else 0.0
@@ -150,9 +156,12 @@ class Members:
             self._unsure = set(found)
         for number, heartbeat in found.items():
             if number != self.number:
-                self._see(number, heartbeat, counts_s, now_s)
+                self._see(number, heartbeat, now_s)
+        for number, seen in self._seen.items():
+            if number != self.number and seen.since_s != now_s and seen.gone_s == math.inf:
+                self._count_silence(seen, counts_s, now_s)
 
-    def _see(self, number: int, heartbeat: Heartbeat | None, counts_s: float, now_s: float) -> None:
+    def _see(self, number: int, heartbeat: Heartbeat | None, now_s: float) -> None:
         seen = self._seen.get(number)
         if heartbeat is None:
             if seen is not None:  # somebody has removed what was dead for long
@@ -160,12 +169,13 @@ class Members:
         elif seen is None or heartbeat.beat > seen.heartbeat.beat:  # else it is an old one that was put late
             if seen is not None:
                 self._unsure.discard(number)
-            self._seen[number] = _Seen(heartbeat, gone_s=now_s if heartbeat.left else math.inf)
-        elif seen.gone_s == math.inf:
-            seen.silent_s += counts_s
-            seen.looks += 1
-            if seen.silent_s >= SILENCE_S and seen.looks >= LOOKS_MIN:
-                seen.gone_s = now_s
+            self._seen[number] = _Seen(heartbeat, now_s, gone_s=now_s if heartbeat.left else math.inf)
+
+    def _count_silence(self, seen: _Seen, counts_s: float, now_s: float) -> None:
+        seen.silent_s += counts_s
+        seen.looks += 1
+        if seen.silent_s >= SILENCE_S and seen.looks >= LOOKS_MIN:
+            seen.gone_s = now_s
 
     def forgettable(self, now_s: float) -> list[int]:
         """Members that have been dead for long; the greatest number stays, so that none is given again."""

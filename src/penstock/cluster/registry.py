@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Collection, Sequence
 
@@ -15,9 +16,11 @@ from penstock.cluster.members import (
     member_name,
     number_of_name,
 )
+from penstock.model.errors import CorruptData
 from penstock.storage.objects import ObjectStore, Outcome, StoreUnavailable
 from penstock.storage.persistent import Pause, PersistentObjects
 
+_log = logging.getLogger("penstock")
 _LIST_S = 60.0  # newcomers are seen by their numbers, unless this process slept for long
 
 
@@ -67,8 +70,9 @@ class Registry:
     def join(self, incarnation: str, pause: Pause, *, embedded: bool = False) -> Members:
         """Take a number that nobody ever had, and see who is there."""
         objects = PersistentObjects(self._objects, pause)
-        found = self._read(objects, _numbers(objects))
-        number = max(found, default=-1) + 1
+        numbers = _numbers(objects)
+        found = self._read(objects, numbers)
+        number = max(numbers, default=-1) + 1
         while not self._take(objects, Heartbeat(number=number, incarnation=incarnation, beat=0, embedded=embedded)):
             number += 1
         members = Members(number)
@@ -106,9 +110,14 @@ class Registry:
             return None
 
     def _read(self, objects: ObjectStore, numbers: Sequence[int]) -> dict[int, Heartbeat | None]:
-        found = objects.get_many([member_name(number) for number in numbers])
-        pairs = zip(numbers, found, strict=True)
-        return {number: None if data is None else decode_heartbeat(number, data) for number, data in pairs}
+        found: dict[int, Heartbeat | None] = {}
+        answers = objects.get_many([member_name(number) for number in numbers])
+        for number, data in zip(numbers, answers, strict=True):
+            try:
+                found[number] = None if data is None else decode_heartbeat(number, data)
+            except CorruptData as error:
+                _log.warning("%s", error)
+        return found
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Remove objects of members that are dead for long."""

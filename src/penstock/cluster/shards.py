@@ -45,6 +45,8 @@ class Shards:
         self._only: Shard | None = None
         self._closed = False
         self.elsewhere: Elsewhere = _not_here
+        self.tenure: Callable[[int], bool] | None = None
+        """Whether messages of a shard may be handed out now; None: always."""
         self.publish_elsewhere: PublishElsewhere | None = None
         """None where there is no other process."""
         self.turns = itertools.count()
@@ -91,6 +93,8 @@ class Shards:
     def only(self) -> Shard:
         """The shard, where there is but one."""
         if self._only is None:
+            if self.count == 1:
+                return self[0]  # which says where it is
             raise InvalidArgument(f"this broker has {self.count} shards: ask for that of a topic")
         return self._only
 
@@ -140,8 +144,14 @@ class Shards:
     def open(self, number: int) -> Shard:
         """Open a shard here; from now on it is found."""
         shard = Shard(self._places[number], self.config, self.clock, Place(number, self.count))
+        if self.tenure is not None:
+            shard.deliver_while(partial(self.tenure, number))
         self.put(number, shard)
         return shard
+
+    def place(self, number: int) -> Storage:
+        """Where a shard is, open or not."""
+        return self._places[number]
 
     def put(self, number: int, shard: Shard) -> None:
         """Have a shard found that is open already."""

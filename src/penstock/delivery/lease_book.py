@@ -7,6 +7,7 @@ large or old enough, the older goes as a whole. Of a lease that is forgotten, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.delivery.offsets import Offsets, from_range
@@ -46,12 +47,19 @@ class LeaseBook:
         self._last_id = last_id
         self.is_open = True
         """Whether messages are leased: not any more by a shard that is about to move."""
+        self.tenure: Callable[[], bool] | None = None
+        """Whether they may be leased now, where another process might have the shard already; None: always."""
         self._groups = 0
         self._young: dict[int, EndedLease] = {}
         self._old: dict[int, EndedLease] = {}
         self._young_bytes = 0
         self._since_s = float("-inf")
         self._forgotten = range(0)  # ids; some of these may have been forgotten
+
+    @property
+    def may_lease(self) -> bool:
+        """Whether a message can be leased now."""
+        return self.is_open and (self.tenure is None or self.tenure())
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)

@@ -155,6 +155,11 @@ class BucketStorage:
         """Return if it is this process's still; raises NotOwner if another one has it."""
         self._append(0, 0, b"")
 
+    @property
+    def is_owned(self) -> bool:
+        """Whether this process has it, as far as it knows."""
+        return self._is_owned
+
     # Files.
 
     def create(self, name: str) -> File:

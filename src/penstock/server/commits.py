@@ -50,7 +50,7 @@ class Commits:
         """Sends what is ready to go out, before the disk is waited for and after; whether there was anything."""
         self._shards = shards
         self._syncs_s: dict[Committer, Histogram] = {}  # of those that are known already
-        self._only = shards.only.committer if shards.count == 1 else None
+        self._only = shards.only.committer if shards.count == 1 and len(shards) else None
         self._is_slow = shards.storage.remote or bool(shards.config.commit_interval)
         self._waiting: dict[Commit, list[OnDone]] = {}
         self._scheduled = False

@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.embedded.broker import Broker, release_shard, take_shard
-from penstock.model.errors import PenstockError
+from penstock.embedded.broker import Broker, lose_shard, release_shard, take_shard
+from penstock.model.errors import NotOwner, PenstockError
 from penstock.server.access.starting import StartRefused, check_exposure, is_loopback
 from penstock.server.access.tls import read_certificates_again, server_context
 from penstock.server.descriptors import raise_limit
@@ -25,7 +25,7 @@ from penstock.server.services import Services
 from penstock.server.settings.options import ServerConfig
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.segment_process import SegmentProcess
-from penstock.storage import FileStorage
+from penstock.storage import FileStorage, Storage
 
 if TYPE_CHECKING:
     from penstock.server.otlp.exporter import TraceExporter
@@ -57,9 +57,13 @@ class Server:
     told to take, of a directory that is kept for all of them.
     """
 
-    def __init__(self, config: ServerConfig, membership: Membership | None = None) -> None:
+    def __init__(
+        self, config: ServerConfig, membership: Membership | None = None, storage: Storage | None = None
+    ) -> None:
+        """`storage`: what it serves, where that is not the directory of its configuration."""
         self.config = config
         self.membership = membership
+        self._storage = storage
         self.broker: Broker
         self.services: Services
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -81,7 +85,7 @@ class Server:
         """Open the directory."""
         check_exposure(self.config)
         server_context(self.config)  # what is wrong with its files is told before anything is done
-        storage = FileStorage(self.config.data_dir, self.config.broker.readable_by)
+        storage = self._storage or FileStorage(self.config.data_dir, self.config.broker.readable_by)
         process = SegmentProcess(self.config.broker.readable_by)
         held = None if self.membership is None else ()
         self.broker = await asyncio.to_thread(
@@ -133,13 +137,24 @@ class Server:
 
     async def release_shard(self, number: int, drain_s: float) -> None:
         """Close a shard that goes to another process, when nothing is leased or at the end of the drain."""
+        shard = self.broker.shards[number]
+        await self.drain_shard(number, drain_s)
+        if exporter := self._exporters.pop(shard, None):
+            await exporter.stop()
+        await asyncio.to_thread(release_shard, self.broker, number)
+
+    async def drain_shard(self, number: int, drain_s: float) -> None:
+        """Lease no more messages of a shard, and wait until none is leased, or for so long."""
         loop, shard = asyncio.get_running_loop(), self.broker.shards[number]
         until_s = loop.time() + drain_s
         while await asyncio.to_thread(shard.drain) and loop.time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_LOOK_S)
-        if exporter := self._exporters.pop(shard, None):
+
+    async def lose_shard(self, number: int, error: NotOwner) -> None:
+        """Let a shard go at once that another process has taken."""
+        if exporter := self._exporters.pop(self.broker.shards[number], None):
             await exporter.stop()
-        await asyncio.to_thread(release_shard, self.broker, number)
+        await asyncio.to_thread(lose_shard, self.broker, number, error)
 
     def _export(self, shard: Shard) -> None:
         """Send traces of a shard, if that is wanted."""
@@ -193,8 +208,19 @@ class Server:
 
 async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload: Callable[[], ServerConfig]) -> None:
     """Run a server until SIGINT or SIGTERM; SIGHUP has it read topic defaults, tokens and certificates anew."""
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    loop, stopping = asyncio.get_running_loop(), stop_on_signals()
+    async with Server(config) as server:
+        loop.add_signal_handler(signal.SIGHUP, reload_server, server, reload)
+        on_ready(server)
+        keep_responsive(loop)
+        await stopping.wait()
+        _log.info("stopping")
+    _log.info("stopped")
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Set by SIGINT or SIGTERM; another one after a while ends the process. SIGHUP does nothing yet."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     first_s: list[float] = []
 
     def stop(number: int) -> None:
@@ -207,13 +233,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[Server], None], reload
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # nothing is old yet
-    async with Server(config) as server:
-        loop.add_signal_handler(signal.SIGHUP, reload_server, server, reload)
-        on_ready(server)
-        keep_responsive(loop)
-        await stopping.wait()
-        _log.info("stopping")
-    _log.info("stopped")
+    return stopping
 
 
 def keep_responsive(loop: asyncio.AbstractEventLoop) -> None:

@@ -8,6 +8,7 @@ tidying) is in `upkeep` as plain calls on a shard; `upkeep.background` runs them
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.journal.commit import Committer
@@ -128,6 +129,16 @@ class Shard:
         with self.lock:
             self.dispatcher.drain()
             return self.dispatcher.leased
+
+    def deliver_while(self, tenure: Callable[[], bool]) -> None:
+        """Lease messages only while this holds: otherwise another process may have the shard."""
+        self.dispatcher.lease_book.tenure = tenure
+
+    def serve_all(self) -> None:
+        """Messages may be leased again: serve whoever waits for some."""
+        with self.lock:
+            for delivery in self.dispatcher.in_use.all() if not self.closed else ():
+                delivery.serve(self.dispatcher.now())
 
     def refuse_work(self) -> bool:
         """The first half of closing: nothing new is taken; whether it was open until now."""

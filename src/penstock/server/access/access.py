@@ -33,7 +33,7 @@ class Access:
     def __init__(self, config: ServerConfig, now_s: Callable[[], float] = time.time) -> None:
         self.required = config.auth == "tokens"
         """Whether the server asks for tokens."""
-        self._file = TokenFile(config.data_dir)
+        self._file = TokenFile(config.tokens_dir or config.data_dir)
         self._now_s = now_s
         self._valid: dict[str, _Valid] = {}  # by id
         self._signature: Signature = None
@@ -45,7 +45,7 @@ class Access:
                 _log.warning(
                     "auth is tokens and there is no token yet, so nobody gets in: "
                     "make the first with `penstock token create admin --scope admin --dir %s`",
-                    config.data_dir,
+                    config.tokens_dir or config.data_dir,
                 )
 
     def authenticate(self, secret: str | None) -> Principal:

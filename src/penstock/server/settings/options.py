@@ -15,11 +15,20 @@ from penstock.model.options import choice, configure, duration, option, optional
 from penstock.model.placement import SHARDS_MAX
 from penstock.model.units import format_size
 
+_PORT_MAX = 65_535
+
 
 def _host(value: object) -> str:
     if isinstance(value, str) and value and not set(value) & set(" \t\r\n/"):
         return value
     raise InvalidArgument(f"{shown(value)} is not a host name or an address such as '127.0.0.1'")
+
+
+def _advertised(value: object) -> str:
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if colon and _host(host) and port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= _PORT_MAX:
+        return f"{host}:{port}"
+    raise InvalidArgument(f"{shown(value)} is not a host and a port such as 'broker-1.internal:9000'")
 
 
 def _port(value: object) -> int | None:
@@ -70,13 +79,17 @@ class ServerConfig:
     """How one server works: where it listens, what it takes from its clients, and the broker inside."""
 
     data_dir: str = option("./penstock-data", text)
-    """The data directory; a relative one starts where the server was started."""
+    """The data directory; a relative one starts where the server was started. Or a bucket: `s3://bucket/place`."""
     shards: int | None = option(None, optional(whole(1, SHARDS_MAX)))
     """How many shards a new data directory is divided into, for good (none: one); others are as they were made."""
     processes: int = option(1, whole(1, 256))
     """How many processes serve the shards of the directory, which has at least as many; limits hold for each."""
     host: str = option("127.0.0.1", _host)
     """The address to listen on: only this machine by default, `0.0.0.0` for all of its networks."""
+    advertise: str | None = option(None, optional(_advertised))
+    """Where clients and other brokers on a bucket reach this one, `host:port` (none: `host` and the native port)."""
+    balance_after: float = option(60.0, duration())
+    """How long no broker on the bucket may have come or gone before shards are shared evenly."""
     native_port: int = option(9000, whole(0, 65_535))
     """The port of the native protocol (0: any free port)."""
     http_port: int | None = option(8080, _port)
@@ -85,6 +98,8 @@ class ServerConfig:
     """The port of the text protocol (0: any free port, `off`: none)."""
     auth: str = option("off", choice("off", "tokens"))
     """Who may use the server: everybody who reaches it (`off`), or those with a token (`tokens`)."""
+    tokens_dir: str | None = option(None, optional(text))
+    """The directory with the tokens (none: the data directory): on a bucket, a copy on each machine."""
     insecure: bool = option(False, yes_or_no)  # noqa: FBT003 - a default
     """Listen on an address that others reach although anybody may use the server."""
     tls_cert: str | None = option(None, optional(text))

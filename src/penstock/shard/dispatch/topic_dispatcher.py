@@ -159,7 +159,7 @@ class TopicDispatcher:
             mine = active.assignment.owned(member.consumer)
             owned = mine if owned is None else mine & owned
         room = min(max_messages, member.max_in_flight - group.leases.in_flight[member.consumer])
-        if room <= 0 or not self._book.is_open:
+        if room <= 0 or not self._book.may_lease:
             return []
         picks, events = group.fetch(now, member.consumer, room, visibility_s or member.visibility_s, owned)
         if picks:
