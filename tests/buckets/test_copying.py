@@ -11,6 +11,7 @@ from typing import Self
 import pytest
 
 import penstock
+from penstock.cluster.copying.bucket_target import BucketTarget
 from penstock.cluster.copying.copying import copy, copy_root
 from penstock.cluster.copying.directory_target import DirectoryTarget
 from penstock.embedded.broker import Broker
@@ -19,6 +20,8 @@ from penstock.journal.bucket_storage import BucketStorage
 from penstock.journal.chain import Chain
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
+from penstock.model.errors import StageNotFound
+from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import MemoryObjects
 from penstock.testing.seaweed import BUCKET, Seaweed
 from tests.cli.test_copy import run
@@ -35,6 +38,13 @@ OPTIONS = {
 }
 
 
+def owner(objects: MemoryObjects, number: int, grace_s: float = 600.0) -> Broker:
+    """A broker that owns the only shard of a bucket from now on."""
+    chain = Chain(0, number.to_bytes(16), "somewhere:9000")
+    storage = BucketStorage(objects.part("shards/0/"), chain, lambda _: None, SystemClock.monotonic_s, grace_s)
+    return Broker(storage, BrokerConfig.parse(OPTIONS))
+
+
 class Owners:
     """Brokers that own the only shard of a bucket, one after the other, until they are told to end."""
 
@@ -45,17 +55,10 @@ class Owners:
         self._thread = threading.Thread(target=self._work)
         self.published = 0
 
-    def _broker(self) -> Broker:
-        chain = Chain(0, next(self._numbers).to_bytes(16), "somewhere:9000")
-        storage = BucketStorage(
-            self._objects.part("shards/0/"), chain, lambda _: None, SystemClock.monotonic_s, self._grace_s
-        )
-        return Broker(storage, BrokerConfig.parse(OPTIONS))
-
     def _work(self) -> None:
         chance = random.Random(3)
         while not self._stopping.is_set():
-            with self._broker() as broker:
+            with owner(self._objects, next(self._numbers), self._grace_s) as broker:
                 for _ in range(chance.randrange(5, 30)):
                     for _ in range(chance.randrange(1, 30)):
                         broker.publish("t", f"{self.published}" + "x" * 300)
@@ -122,3 +125,25 @@ def interrupt(what: str, done: int, total: int) -> None:
     """Ctrl-C in the middle of copying."""
     if "copying" in what and done > total // 2:
         raise KeyboardInterrupt
+
+
+def test_stages_that_are_in_parts_are_copied_and_those_that_were_not_sealed_are_lost(tmp_path: Path) -> None:
+    objects = MemoryObjects()
+    objects.put("penstock.json", b'{"version": 1, "shards": 1}')
+    broker = owner(objects, 1)
+    for stage in ("sealed", "open"):
+        for number in range(5):
+            broker.stage_many(stage, "t", [f"{number}" + "x" * (4 << 20)])
+    assert broker.seal_stage("sealed") == 5
+    assert [name for name in objects.objects if "/sealed~" in name and name.endswith("0000000001")]
+    target = DirectoryTarget(tmp_path / "copy")
+    copy_root(ReadOnlyBucket(objects), target, quietly, SystemClock())
+    target.close()
+    again = MemoryObjects()
+    copy_root(ReadOnlyStorage(tmp_path / "copy"), BucketTarget(again), quietly, SystemClock())
+    with penstock.open(tmp_path / "copy", **ONLY) as there, owner(again, 2) as elsewhere:
+        for copied in (there, elsewhere):
+            with pytest.raises(StageNotFound, match="is lost"):
+                copied.publish_staged(["open"], producer="p", sequence=1)
+            assert copied.publish_staged(["sealed"], producer="p", sequence=1) == 5
+            assert [message.value[:1] for message in copied.read("t")] == [b"0", b"1", b"2", b"3", b"4"]

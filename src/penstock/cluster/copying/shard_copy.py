@@ -24,6 +24,7 @@ from penstock.model.errors import CorruptData
 from penstock.model.placement import Place
 from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import read_checkpoint
+from penstock.shard.staging.stage_files import HEADER, OPEN
 from penstock.storage import Storage, read_file
 from penstock.storage.read_only import ReadableStorage
 
@@ -92,7 +93,8 @@ class ShardCopy:
         for archive in files.elsewhere:
             check_archive(archive)
         for name in files.stages:
-            self.target.put_file(None, name, read_file(source, name))
+            is_open = name.endswith(OPEN)  # it is lost, as after any stop of a broker: nobody reads it
+            self.target.put_file(None, name, HEADER if is_open else read_file(source, name))
         missing = self._clear(files)
         done, total = files.size_bytes - sum(segment.info.size_bytes for segment in missing), files.size_bytes
         copied_bytes = total - done
