@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import pytest
 
 from penstock.embedded.broker import Broker
-from penstock.journal.bucket_storage import BucketStorage
-from penstock.journal.chain import Chain
-from penstock.model.config import BrokerConfig
+from penstock.shard.shard import Shard
 from penstock.shard.upkeep.settling import tidy
 from penstock.storage.buckets import open_objects
-from penstock.storage.counted import BucketMeter, CountedObjects
-from penstock.storage.object_cache import ObjectCache
-from penstock.storage.objects import ObjectStore
+from penstock.storage.counted import BucketMeter
 from penstock.testing import MemoryObjects, VirtualClock
 from penstock.testing.seaweed import BUCKET, Seaweed
-
-MIB = 1 << 20
-numbers = itertools.count(1)
-
-
-class World:
-    """A bucket, and processes that own a shard of it in turn."""
-
-    def __init__(self, clock: VirtualClock, objects: ObjectStore) -> None:
-        self.clock, self.objects = clock, objects
-
-    def open(self, cache_bytes: int = 256 * MIB, **options: Any) -> tuple[Broker, BucketMeter]:
-        """A broker as a process of its own, and what it asks of the bucket."""
-        meter = BucketMeter()
-        chain, cache = Chain(0, next(numbers).to_bytes(16), "somewhere:9000"), ObjectCache(cache_bytes, meter=meter)
-        objects = CountedObjects(self.objects, meter)
-        storage = BucketStorage(objects, chain, lambda _: None, self.clock.monotonic_s, cache=cache)
-        config = {"min_free_bytes": 0, "settle_after": 3600, "segment_min_bytes": "1GiB", "journal_files_max": 24}
-        return Broker(storage, BrokerConfig.parse({**config, **options}), self.clock), meter
+from tests.buckets.owning import MIB, Owners
 
 
 @pytest.fixture
-def world(clock: VirtualClock) -> World:
-    return World(clock, MemoryObjects())
+def world(clock: VirtualClock) -> Owners:
+    return Owners(clock, MemoryObjects())
 
 
 def fill(broker: Broker, mebibytes: int) -> None:
@@ -49,7 +24,7 @@ def fill(broker: Broker, mebibytes: int) -> None:
         broker.publish_many("t", [b"%09d" % number + bytes(1000)] * 1000)
 
 
-def test_journal_files_that_are_bundles_are_in_the_cache_and_nowhere_else(world: World) -> None:
+def test_journal_files_that_are_bundles_are_in_the_cache_and_nowhere_else(world: Owners) -> None:
     broker, meter = world.open(8 * MIB, journal_file_bytes="4MiB")
     fill(broker, 20)
     shard = broker.shards.only
@@ -61,23 +36,23 @@ def test_journal_files_that_are_bundles_are_in_the_cache_and_nowhere_else(world:
     assert sum(1 for _ in broker.read("t")) == 20_000
 
 
-def test_what_was_written_last_is_read_without_asking_the_bucket(world: World) -> None:
+def test_what_was_written_last_is_read_without_asking_the_bucket(world: Owners) -> None:
     broker, meter = world.open(journal_file_bytes="4MiB")
     fill(broker, 12)
     broker.shards.only.checkpoint()
-    assert len(world.objects.list("bundles/")) > 1
+    assert len(world.objects.list("shards/0/bundles/")) > 1
     assert sum(1 for _ in broker.read("t")) == 12_000
     assert meter.requests["get", "done"] == 0
     assert meter.cache_hits > 10
 
 
-def test_C20_a_takeover_reads_all_bundles_at_once_and_each_part_once(world: World) -> None:
+def test_C20_a_takeover_reads_all_bundles_at_once_and_each_part_once(world: Owners) -> None:
     first, _ = world.open(journal_file_bytes="1MiB")
     fill(first, 24)
     first.shards.only.checkpoint()
     for number in range(256):
         first.publish("t", f"{number}")
-    bundles = world.objects.list("bundles/")
+    bundles = world.objects.list("shards/0/bundles/")
     assert len(bundles) >= 20
     second, meter = world.open()
     sizes = [len(world.objects.get(name) or b"") for name in bundles]
@@ -87,7 +62,7 @@ def test_C20_a_takeover_reads_all_bundles_at_once_and_each_part_once(world: Worl
     assert sum(1 for _ in second.read("t")) == 24_000 + 256
 
 
-def test_a_takeover_without_a_cache_finds_the_same(world: World) -> None:
+def test_a_takeover_without_a_cache_finds_the_same(world: Owners) -> None:
     first, _ = world.open(journal_file_bytes="1MiB")
     fill(first, 5)
     first.shards.only.checkpoint()
@@ -95,14 +70,14 @@ def test_a_takeover_without_a_cache_finds_the_same(world: World) -> None:
     assert sum(1 for _ in second.read("t")) == 5000
 
 
-def _settled(world: World) -> tuple[Broker, BucketMeter, int]:
+def _settled(world: Owners) -> tuple[Broker, BucketMeter, int]:
     """A new process on a bucket with one large segment of several row groups."""
     first, _ = world.open(journal_file_bytes="64MiB")
     first.create_topic("t")
     for start in range(0, 100_000, 10_000):
         first.publish_many("t", [f"{number:0100}" for number in range(start, start + 10_000)])
     first.settle()
-    [segment] = world.objects.list("topics/t/messages/")
+    [segment] = world.objects.list("shards/0/topics/t/messages/")
     first.close()
     broker, meter = world.open()
     return broker, meter, len(world.objects.get(segment) or b"")
@@ -113,7 +88,7 @@ def read_one(broker: Broker, offset: int) -> str:
     return message.value.decode()
 
 
-def test_a_message_of_a_segment_is_read_with_its_row_group_alone(world: World) -> None:
+def test_a_message_of_a_segment_is_read_with_its_row_group_alone(world: Owners) -> None:
     broker, meter, size_bytes = _settled(world)
     assert meter.bytes["received", "segment"] == 0, "opening a shard reads no segments"
     for _ in range(3):
@@ -125,32 +100,33 @@ def test_a_message_of_a_segment_is_read_with_its_row_group_alone(world: World) -
 
 
 def test_row_groups_of_a_segment_on_a_real_store_are_read_by_ranges(clock: VirtualClock, bucket: Seaweed) -> None:
-    broker, meter, size_bytes = _settled(World(clock, open_objects(f"s3://{BUCKET}/ranges")))
+    broker, meter, size_bytes = _settled(Owners(clock, open_objects(f"s3://{BUCKET}/ranges")))
     for _ in range(2):
         assert read_one(broker, 99_999) == f"{99_999:0100}"
     assert 0 < meter.bytes["received", "segment"] < size_bytes / 2
 
 
-def test_segments_that_nobody_names_are_found_by_one_list(world: World) -> None:
+def test_segments_that_nobody_names_are_found_by_one_list(world: Owners) -> None:
     first, _ = world.open(segment_min_bytes=0)
     for topic in ("a", "a.b", "b"):
         first.publish_many(topic, ["x"] * 30)
     first.settle()
-    named = world.objects.list("topics/")
+    named = world.objects.list("shards/0/topics/")
     assert len(named) == 3
     strays = [
         "topics/a/messages/0/00000000000000000007-9.parquet",
         "topics/gone/events/0/00000000000000000000-9.parquet",
     ]
     for name in strays:
-        world.objects.put(name, b"of one who was replaced meanwhile")
-    second, meter = world.open()
+        world.objects.put(f"shards/0/{name}", b"of one who was replaced meanwhile")
+    storage, meter = world.storage()
+    second = Shard(storage, world.config(), world.clock)
     before = meter.requests["list", "done"]
-    assert tidy(second.shards.only) == 2
+    assert tidy(second) == 2
     assert meter.requests["list", "done"] == before + 1
-    second.publish("a", "proof")
-    second.shards.only.checkpoint()
-    second.publish("a", "proof")
-    world.clock.advance(3600)
-    second.shards.only.checkpoint()
-    assert world.objects.list("topics/") == named
+    for moment_s in (0, 3600):
+        second.checkpoint()
+        second.journal.wait(second.create_topic(f"proof{moment_s}", {}))
+        world.clock.advance(moment_s)
+    second.checkpoint()
+    assert world.objects.list("shards/0/topics/") == named

@@ -134,7 +134,7 @@ def test_who_only_reads_finds_stages_in_parts(clock: VirtualClock) -> None:
     reader = ReadOnlyShard(objects, 0)
     opened, sealed = reader.list("staging")
     assert (opened.startswith("open~"), opened.endswith(".open")) == (True, True)
-    with SealedFile(reader, sealed.removesuffix(".sealed")) as file:  # type: ignore[arg-type]
+    with SealedFile(reader, sealed.removesuffix(".sealed")) as file:
         assert file.messages == 18
         staged = [file.batch(position)[1].batch.values for position, _ in file.lengths()]
     assert [value.decode() for batch in staged for value in batch] == large_values(18)

@@ -7,6 +7,7 @@
 | `scan.py` | reading a file: what is whole, what is a torn tail, what is damage |
 | `chain.py`, `chain_layout.py`, `conversing.py` | a journal as numbered objects of a bucket, and who owns it |
 | `bucket_storage.py`, `bucket_files.py` | the directory of a shard on a bucket |
+| `object_folder.py` | objects as plain files, and archives on buckets |
 """
 
 from penstock.journal.commit import Block, Commit, together

@@ -8,6 +8,7 @@ chain says that nobody needs it, and a while later, for those who are reading it
 from __future__ import annotations
 
 import errno
+import posixpath
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.journal.bucket_files import BundleFile, PieceFile, SegmentFile, WholeFile
+from penstock.journal.bucket_files import BundleFile, PieceFile, WholeFile
 from penstock.journal.bucket_reading import open_stage
 from penstock.journal.bucket_stages import OpenStage, folder_of, stage_files
 from penstock.journal.bucket_state import BucketState, Bundle, decode_state
@@ -23,6 +24,7 @@ from penstock.journal.chain import Chain, Conversation, Fenced, Found, T
 from penstock.journal.chain_layout import Mark
 from penstock.journal.conversing import carry_out
 from penstock.journal.layout import sequence_of
+from penstock.journal.object_folder import Archives, ObjectFolder
 from penstock.model.config import CACHE_BYTES
 from penstock.model.errors import DirectoryLocked, InvalidArgument, NotOwner
 from penstock.model.stored import STAGES
@@ -33,10 +35,10 @@ from penstock.storage.persistent import Pause, PersistentObjects
 
 _JOURNAL = "journal"
 _CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
-_SEGMENTS, _STAGES = "topics/", f"{STAGES}/"
+_STAGES = f"{STAGES}/"
 _GRACE_S = 600.0
 _ROOM_BYTES = 1 << 60
-_HAND_OVER_ATTEMPTS = 5
+_ATTEMPTS = 5
 
 
 class Identity(Protocol):
@@ -66,21 +68,26 @@ class BucketStorage:
         monotonic_s: Callable[[], float],
         grace_s: float = _GRACE_S,
         cache: ObjectCache | None = None,
+        archives: Archives | None = None,
     ) -> None:
-        """`grace_s`: how long readers may need what is removed; `cache`: of the process, or one of its own."""
+        """`grace_s`: how long readers may need what is removed.
+
+        `cache`, `archives`: of the process, for all shards; or of its own.
+        """
         self.dead_epoch: int | None = None
         """Who locks it, does so only while nobody owns a later epoch than this; None: in any case."""
         self._place, self._pause, self._chain = objects, pause, chain
         self._objects = PersistentObjects(objects, self._wait)
         self._monotonic_s, self._grace_s = monotonic_s, grace_s
         self._cache = ObjectCache(CACHE_BYTES) if cache is None else cache
+        self._archives = archives or Archives(objects)
+        self._folder = ObjectFolder(self._objects, self._cache)  # for all but journal and stages
         self._appending = threading.Lock()  # one piece follows the other
         self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
         self._is_owned = self._is_abandoned = False
         self._checkpoint: bytes | None = None
         self._bundles: dict[int, Bundle] = {}
         self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
-        self._written: dict[str, WholeFile] = {}  # that have no object of their name yet, or were opened
         self._stages: dict[str, OpenStage] = {}  # that are being filled
         self._removed_stages: list[str] = []  # objects that are there still
         self._outdated: set[int] = set()  # files that the next checkpoint does not need
@@ -102,7 +109,7 @@ class BucketStorage:
         state = decode_state(found.checkpoint, self._objects.address)
         self._checkpoint = state.checkpoint or None
         self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
-        self._files, self._written, self._stages = {}, {}, {}
+        self._files, self._stages, self._folder = {}, {}, ObjectFolder(self._objects, self._cache)
         for piece in state.unbundled(found.pieces):
             self._file(piece.sequence).restore(piece)
         self._cache.fetch(
@@ -119,7 +126,8 @@ class BucketStorage:
         self._is_owned, self._is_abandoned = False, True
         old = self._chain
         chain = Chain(old.shard, old.incarnation, old.address, old.epoch)
-        return BucketStorage(self._place, chain, self._pause, self._monotonic_s, self._grace_s, self._cache)
+        shared = self._cache, self._archives
+        return BucketStorage(self._place, chain, self._pause, self._monotonic_s, self._grace_s, *shared)
 
     def hand_over(self, identity: Identity) -> None:
         """Make another process the owner, when it is closed; raises StoreUnavailable if the bucket does not answer."""
@@ -143,7 +151,7 @@ class BucketStorage:
         self._check_not_abandoned()
 
     def _wait_a_little(self, attempt: int) -> None:
-        if attempt > _HAND_OVER_ATTEMPTS:
+        if attempt > _ATTEMPTS:
             raise StoreUnavailable(errno.EIO, f"{self._objects.address} does not answer")
         self._pause(attempt)
 
@@ -171,8 +179,7 @@ class BucketStorage:
         if name.startswith(_STAGES):
             staged = self._stages[name] = OpenStage(self._objects, name)
             return staged
-        file = self._written[name] = WholeFile(self._objects, None if name.endswith(TEMPORARY) else name)
-        return file
+        return self._folder.create(name)
 
     def _file(self, sequence: int) -> PieceFile:
         if sequence not in self._files:
@@ -191,19 +198,17 @@ class BucketStorage:
                 if sequence in self._files:
                     return self._files[sequence]
                 bundle = self._bundles.get(sequence)
-            if bundle is not None:
-                return self._bundle_file(bundle)
-        elif name == _CHECKPOINT and self._checkpoint is not None:
+            if bundle is None:
+                raise FileNotFoundError(errno.ENOENT, "no such journal file", name)
+            return self._bundle_file(bundle)
+        if name == _CHECKPOINT and self._checkpoint is not None:
             return WholeFile(self._objects, None, self._checkpoint)
-        elif name in self._stages:
+        if name in self._stages:
             return self._stages[name]
-        elif name in self._written:
-            return self._written[name]
-        elif inside(name).startswith(_SEGMENTS):
-            return SegmentFile(self._cache, self._objects, name)
-        elif (data := self._objects.get(inside(name))) is not None:
+        if name.startswith(_STAGES):
+            data = self._folder.content(name)
             return open_stage(self._objects, name, data) or WholeFile(self._objects, name, data)
-        raise FileNotFoundError(errno.ENOENT, "no such object", name)
+        return self._folder.open(name)
 
     def _bundle_file(self, bundle: Bundle) -> BundleFile:
         return BundleFile(self._cache, self._objects, bundle.name, bundle.size_bytes)
@@ -213,10 +218,7 @@ class BucketStorage:
         if stage is not None:
             stage.seal(inside(new))
             return
-        file = self._written.pop(old, None)
-        content = self._objects.get(inside(old)) if file is None else bytes(file.content)
-        if content is None:
-            raise FileNotFoundError(errno.ENOENT, "no such object", old)
+        content = self._folder.take(old)
         if new == _CHECKPOINT:
             self._put_checkpoint(content)
         elif new != _SECOND_COPY:  # a bucket has copies of its own
@@ -251,8 +253,7 @@ class BucketStorage:
         sequence = _sequence(name)
         parts = self._objects.list(folder_of(inside(name))) if name.startswith(_STAGES) else []
         with self._lock:
-            self._written.pop(name, None)
-            if name.endswith(TEMPORARY):
+            if self._folder.forget(name):
                 return
             if name.startswith(_STAGES):
                 self._stages.pop(name, None)
@@ -282,7 +283,7 @@ class BucketStorage:
         return awaits_proof
 
     def walk(self, directory: str) -> Sequence[str]:
-        return self._objects.list(f"{inside(directory)}/")
+        return self._folder.walk(directory)
 
     def list(self, directory: str) -> list[str]:
         if directory == _JOURNAL:
@@ -290,12 +291,8 @@ class BucketStorage:
                 return [f"{sequence:016d}.journal" for sequence in sorted({*self._files, *self._bundles})]
         if not directory:  # nobody asks for what else there is, and it is much
             return [] if self._checkpoint is None else [_CHECKPOINT]
-        prefix = f"{directory}/"
-        written = {name.removeprefix(prefix) for name in self._written if name.startswith(prefix)}
-        if prefix == _STAGES:
-            written.update(name.removeprefix(prefix) for name in self._stages)
-            return stage_files(written.union(self._objects.list_folder(prefix)))
-        return sorted(written.union(self._objects.list_folder(prefix)))
+        there = self._folder.list(directory)
+        return stage_files([*there, *map(posixpath.basename, self._stages)]) if directory == STAGES else there
 
     def sync_directory(self, directory: str) -> None:
         """What is put is there; stages that were removed go now, or they were found again by the next owner."""
@@ -311,7 +308,7 @@ class BucketStorage:
         return _ROOM_BYTES
 
     def elsewhere(self, path: str) -> Storage:
-        raise InvalidArgument(f"{path!r}: a shard on a bucket has no archive yet")
+        return self._archives.open(path, self._cache, self._wait_a_little)  # what it lacks may not hold up the rest
 
     def part(self, name: str) -> Storage:
         raise InvalidArgument(f"{name!r}: each shard on a bucket has a chain of its own")

@@ -18,6 +18,9 @@ from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.storage import File, Storage
+from penstock.storage.objects import StoreUnavailable
+
+_NOT_READ = (FileNotFoundError, PermissionError, StoreUnavailable)  # what a bucket says only now: nothing of the bytes
 
 
 class SegmentReader:
@@ -34,13 +37,11 @@ class SegmentReader:
             self._bytes.learn(json.loads(metadata.metadata[ROW_GROUPS_KEY.encode()]))
             self._parquet = pq.ParquetFile(pa.PythonFile(self._bytes, mode="r"), metadata=metadata, pre_buffer=False)
             self._columns = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
-        except FileNotFoundError:  # some storages find that out when they read
+        except _NOT_READ:
             file.close()
             raise
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             file.close()
-            if isinstance(error, FileNotFoundError):  # a bucket says it when it is read
-                raise
             raise CorruptData(name, info.size_bytes - info.footer_bytes, f"not a segment: {error}") from error
         except CorruptData:
             file.close()
@@ -95,7 +96,7 @@ class SegmentReader:
             return self._parquet.read_row_group(number, columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             cause = error.__cause__ or error.__context__ or error
-            if isinstance(cause, CorruptData | FileNotFoundError):
+            if isinstance(cause, (CorruptData, *_NOT_READ)):
                 raise cause from None
             raise CorruptData(self._bytes.name, 0, f"row group {number}: {error}") from error
 

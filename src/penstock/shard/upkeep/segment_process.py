@@ -1,8 +1,10 @@
 """A process that makes segments for a broker, so that settling does not slow down the interpreter that serves.
 
-It reads journal files and writes segments under temporary names; only the broker publishes them. Orders and answers go
-through its standard input and output, one after the other. It ends when its input ends, so it outlives the broker by at
-most one segment. That file is in nobody's way, because its temporary name has the epoch of the broker, and is removed.
+On a disk it reads journal files and writes segments under temporary names; only the broker publishes them. On a bucket
+the broker gives it the blocks, most of which are in memory there, and gets the bytes of the segment: so it asks the
+bucket for nothing, and needs no credentials. Orders and answers go through its standard input and output, one after the
+other. It ends when its input ends, so it outlives the broker by at most one segment. That file is in nobody's way,
+because its temporary name has the epoch of the broker, and is removed.
 """
 
 from __future__ import annotations
@@ -14,17 +16,30 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import IO
 
 import msgspec
 
+from penstock.log.partition_log import BlockRef
 from penstock.model.errors import CorruptData
 from penstock.model.stored import SegmentInfo
-from penstock.shard.upkeep.segmenting import SegmentOrder, journal_opened, stage_segment
+from penstock.shard.upkeep.segmenting import (
+    ReadBlocks,
+    SegmentOrder,
+    journal_opened,
+    make_segment,
+    runs_of,
+    stage_segment,
+)
 from penstock.storage import FileStorage
 
 _log = logging.getLogger("penstock")
 _LENGTH_BYTES = 4
+
+
+class _GivenUp(Exception):
+    """The broker does not want the segment any more."""
 
 
 class _Answer(msgspec.Struct, array_like=True):
@@ -34,6 +49,8 @@ class _Answer(msgspec.Struct, array_like=True):
     corrupt: tuple[str, int, str] | None = None
     failed: tuple[int, str, str | None] | None = None
     """The number and the text of an OSError, and the file."""
+    content: list[bytes] | None = None
+    """The bytes of a segment whose blocks were given."""
 
 
 class SegmentProcess:
@@ -47,11 +64,23 @@ class SegmentProcess:
 
     def stage(self, path: str, order: SegmentOrder) -> SegmentInfo | None:
         """As `stage_segment`, in the directory of a shard; None if the process failed, and the caller has to do it."""
+        answer = self._answer(lambda stream: _send(stream, msgspec.msgpack.encode((path, order))))
+        return None if answer is None else answer.info
+
+    def make(self, order: SegmentOrder, read: ReadBlocks) -> tuple[list[bytes], SegmentInfo] | None:
+        """As `make_segment`; None if the process failed, and the caller has to do it."""
+        answer = self._answer(lambda stream: _give(stream, order, read))
+        if answer is None or answer.info is None or answer.content is None:
+            return None
+        return answer.content, answer.info
+
+    def _answer(self, ask: Callable[[IO[bytes]], None]) -> _Answer | None:
+        """What the process answers; None if it is closed or failed."""
         with self._lock:
             if self._closed:
                 return None
             try:
-                answer = self._ask(path, order)
+                answer = self._ask(ask)
             except (OSError, EOFError, msgspec.MsgspecError) as error:
                 _log.warning("the process that settles is gone (%s): it is started again with the next segment", error)
                 self._end()
@@ -60,9 +89,9 @@ class SegmentProcess:
             raise CorruptData(*answer.corrupt)
         if answer.failed is not None:
             raise OSError(*answer.failed)
-        return answer.info
+        return answer
 
-    def _ask(self, path: str, order: SegmentOrder) -> _Answer:
+    def _ask(self, ask: Callable[[IO[bytes]], None]) -> _Answer:
         if self._process is None:
             # It uses the modules of this process, not those of the current directory.
             command = [sys.executable, "-P", "-m", "penstock.shard.upkeep.segment_process", self._readable_by]
@@ -70,7 +99,7 @@ class SegmentProcess:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        _send(self._process.stdin, msgspec.msgpack.encode((path, order)))
+        ask(self._process.stdin)
         return msgspec.msgpack.decode(_receive(self._process.stdout), type=_Answer)
 
     def close(self) -> None:
@@ -85,6 +114,18 @@ class SegmentProcess:
             process.kill()  # nobody waits for its results
             with contextlib.suppress(OSError):
                 process.communicate()
+
+
+def _give(stream: IO[bytes], order: SegmentOrder, read: ReadBlocks) -> None:
+    """Send an order with its blocks, a run at a time; nothing is sent for one that cannot be read."""
+    _send(stream, msgspec.msgpack.encode((None, order)))
+    for blocks in runs_of(order.blocks):
+        try:
+            bodies = read(blocks)
+        except BaseException:
+            _send(stream, b"")
+            raise
+        _send(stream, msgspec.msgpack.encode(bodies))
 
 
 def _send(stream: IO[bytes], data: bytes) -> None:
@@ -106,7 +147,10 @@ def _make_segments(readable_by: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            path, order = msgspec.msgpack.decode(_receive(sys.stdin.buffer), type=tuple[str, SegmentOrder])
+            path, order = msgspec.msgpack.decode(_receive(sys.stdin.buffer), type=tuple[str | None, SegmentOrder])
+            if path is None:
+                _make_of_given(order)
+                continue
             storage = FileStorage(path, readable_by)
             try:
                 _send(sys.stdout.buffer, msgspec.msgpack.encode(_answer(storage, order)))
@@ -114,6 +158,20 @@ def _make_segments(readable_by: str) -> None:
                 storage.remove(order.name + order.temporary)
                 break
     os._exit(0)
+
+
+def _make_of_given(order: SegmentOrder) -> None:
+    """Answer an order whose blocks follow it, unless the broker gives up."""
+
+    def read(_: list[BlockRef]) -> list[bytes]:
+        given = _receive(sys.stdin.buffer)
+        if not given:
+            raise _GivenUp
+        return msgspec.msgpack.decode(given, type=list[bytes])
+
+    with contextlib.suppress(_GivenUp):
+        content, info = make_segment(order, read)
+        _send(sys.stdout.buffer, msgspec.msgpack.encode(_Answer(info=info, content=content)))
 
 
 def _answer(storage: FileStorage, order: SegmentOrder) -> _Answer:

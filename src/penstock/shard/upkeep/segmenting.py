@@ -48,13 +48,19 @@ class SegmentOrder(msgspec.Struct, frozen=True, array_like=True):
 
 def stage_segment(storage: Storage, order: SegmentOrder, read: ReadBlocks) -> SegmentInfo:
     """Write the segment under its temporary name and sync it; `read` returns the checked bodies of blocks."""
+    chunks, info = make_segment(order, read)
+    stage_file(storage, order.name, chunks, order.temporary)
+    return info
+
+
+def make_segment(order: SegmentOrder, read: ReadBlocks) -> tuple[list[bytes], SegmentInfo]:
+    """The bytes of the segment, and its info; `read` is asked for the runs of its blocks, one after the other."""
     from penstock.segments.schema import stored_messages_to_arrow
     from penstock.segments.writer import write_segment
 
     batches = arrow_of_blocks(order.table, order.partition, order.blocks, read, stored_messages_to_arrow)
     chunks, info = write_segment(order.table, order.topic, order.partition, batches)
-    stage_file(storage, order.name, chunks, order.temporary)
-    return msgspec.structs.replace(info, epoch=order.epoch) if order.epoch else info
+    return chunks, msgspec.structs.replace(info, epoch=order.epoch) if order.epoch else info
 
 
 @contextlib.contextmanager
@@ -84,7 +90,7 @@ def arrow_of_blocks(
     """
     from penstock.segments.schema import events_to_arrow, messages_to_arrow
 
-    for some in _together(blocks):
+    for some in runs_of(blocks):
         bodies = read(some)
         if table == "events":
             events = list(itertools.chain.from_iterable(map(decode_events, bodies)))
@@ -98,7 +104,7 @@ def arrow_of_blocks(
         yield (to_arrow or messages_to_arrow)(rows, partition)
 
 
-def _together(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:
+def runs_of(blocks: list[BlockRef]) -> Iterator[list[BlockRef]]:
     """Runs of blocks without a gap, each of a size that makes a batch of neither few nor too many rows."""
     some: list[BlockRef] = []
     rows = size = 0

@@ -35,7 +35,7 @@ from penstock.model.errors import CorruptData
 from penstock.model.stored import SegmentInfo, segment_name
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.shard.upkeep.segmenting import SegmentOrder, stage_segment
-from penstock.storage.interface import TEMPORARY, publish_files
+from penstock.storage.interface import TEMPORARY, publish_files, stage_file
 from penstock.storage.refusals import told_as_refusals
 
 if TYPE_CHECKING:
@@ -168,8 +168,9 @@ class Settler:
 
     def _write_segments(self, logs: list[Log]) -> None:
         """Write segments of what the logs have in the journal: many files, with few syncs of directories."""
-        for start in range(0, len(logs), _LOGS_AT_ONCE):
-            waiting = logs[start : start + _LOGS_AT_ONCE]
+        at_once = 1 if self._shard.storage.remote else _LOGS_AT_ONCE  # what has a temporary name there is in memory
+        for start in range(0, len(logs), at_once):
+            waiting = logs[start : start + at_once]
             with self._shard.lock:
                 ends = {log: log.committed_end for log in waiting}
             while waiting:
@@ -212,13 +213,18 @@ class Settler:
 
     def _make(self, order: SegmentOrder) -> SegmentInfo:
         """Make the segment in the process, if there is one, or else here."""
-        path = self._shard.storage.path
-        if self._process is not None and path is not None:
+        storage = self._shard.storage
+        if self._process is not None and storage.remote:
+            made = self._process.make(order, self._read)
+            if made is not None:
+                stage_file(storage, order.name, made[0], order.temporary)
+                return made[1]
+        elif self._process is not None and storage.path is not None:
             with self._pinned(order.blocks):
-                info = self._process.stage(path, order)
+                info = self._process.stage(storage.path, order)
             if info is not None:
                 return info
-        return stage_segment(self._shard.storage, order, self._read)
+        return stage_segment(storage, order, self._read)
 
     def _read(self, blocks: list[BlockRef]) -> list[bytes]:
         read_body = self._shard.journal.read_body
