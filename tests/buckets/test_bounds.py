@@ -10,8 +10,10 @@ from functools import partial
 import pytest
 
 from penstock.embedded.broker import Broker
+from penstock.journal.bucket_state import Bundle, decode_state
 from penstock.journal.bucket_storage import BucketStorage
-from penstock.journal.chain import Chain
+from penstock.journal.chain import Chain, read
+from penstock.journal.conversing import carry_out
 from penstock.model.config import BrokerConfig
 from penstock.model.message import Message
 from penstock.segments.window import Window
@@ -206,3 +208,38 @@ def test_C7_who_writes_anyhow_needs_no_proof_of_its_own(clock: VirtualClock) -> 
         before = objects.made["journal"]
         settler.settle()
         assert objects.made["journal"] == before
+
+
+def test_bundles_that_no_checkpoint_names_go(clock: VirtualClock) -> None:
+    objects = CountedObjects()
+    first = Shard(place(objects, clock), config(), clock)
+    settler = Settler(first)
+    for _ in range(3):
+        publish(first, "value")
+        first.journal.seal()
+    publish(first, "value")
+    settler.settle()
+    assert len(objects.list("bundles/")) == 3
+    strange = Bundle(2, 0, 5).name  # of an owner that ended before its checkpoint
+    objects.put(strange, b"12345")
+    second = take_over(objects, clock)
+    assert strange in objects.list("bundles/")
+    second.journal.prove()
+    second.storage.remove_due()
+    assert strange not in objects.list("bundles/")
+    assert len(values(second)) == 4
+
+
+def test_a_checkpoint_names_no_bundle_that_goes_with_it(clock: VirtualClock) -> None:
+    objects = CountedObjects()
+    shard = Shard(place(objects, clock), config(), clock)
+    for _ in range(3):
+        publish(shard, "value")
+        shard.journal.seal()
+        shard.checkpoint()
+    Settler(shard).settle(everything=True)
+    shard.journal.prove()
+    shard.storage.remove_due()
+    found = carry_out(read(0), objects, lambda _: None)
+    assert decode_state(found.checkpoint, "").bundles == []
+    assert objects.list("bundles/") == []

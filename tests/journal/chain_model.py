@@ -1,7 +1,8 @@
-"""Processes that own a chain in turn, on a bucket that fails: they sleep, die and take over at any request.
+"""Processes that own a shard in turn, on a bucket that fails: they sleep, die and take over at any request.
 
-Each process folds the chain into a list of values. What it has not put into a checkpoint of its own it knows by
-reference only, and reads again when it does: so what was removed while somebody needed it is seen.
+Each process has what an owner has: pieces of journal files, bundles of files that are complete, and segments that
+bundles were settled to. It knows them by reference only, and reads them again when it needs them: so what was removed
+while somebody needed it is seen.
 """
 
 from __future__ import annotations
@@ -9,36 +10,76 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Generator, Iterator
-from typing import Any, TypeVar
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from penstock.journal.chain import Chain, Conversation, Create, Fenced, Found, Get, Request, Wait, read
-from penstock.journal.chain_layout import Kind, Piece, decode_piece, encode_piece, piece_name
+from penstock.journal.chain import Chain, Conversation, Fenced, Found, Get, List, Put, Request, read
+from penstock.journal.chain_layout import Kind, Piece, decode_piece, piece_name
 from penstock.journal.conversing import answer, carry_out
 from penstock.storage.objects import StoreUnavailable
 from penstock.testing import FaultyObjects
 
-STEPS, PROCESSES = 700, 4
+STEPS, PROCESSES = 1200, 4
+BUNDLES, SEGMENTS = "bundles/", "segments/"
 T = TypeVar("T")
 Value = tuple[int, int, int]
 """Which process wrote it, in which epoch, and its number there."""
 
 
+class Habits(NamedTuple):
+    """What an owner does around its chain: rules of `bucket_storage`, `settling` and `shard`."""
+
+    bundles_first: bool = True
+    """Complete files are bundles when a checkpoint says so."""
+    segments_first: bool = True
+    """And segments are there."""
+    dooms_after: bool = True
+    """What a checkpoint makes needless is handed to the chain when that is there."""
+    names_are_own: bool = True
+    """What is put has a name that no other process puts."""
+    tidies_with_proof: bool = True
+    """What nobody refers to goes with a proof, as all else."""
+    notes_first: bool = True
+    """A new owner puts a checkpoint before anything of earlier owners goes: the newest one might come to need it."""
+
+
+class State(msgspec.Struct, array_like=True):
+    """What a checkpoint holds."""
+
+    segments: list[str]
+    bundles: list[tuple[int, str]]
+    """By the sequence of their files."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of what it refers to, the oldest values first."""
+        return [*self.segments, *(name for _, name in self.bundles)]
+
+
+class Abandoned(Exception):
+    """A process has given up what it was doing, and begins again; requests may be under way."""
+
+
 class Schedule:
     """One run: what was acknowledged, and what anybody saw that must not be."""
 
-    def __init__(self, seed: int, chain: type[Chain] = Chain, often: float = 0.03) -> None:
+    def __init__(
+        self, seed: int, chain: type[Chain] = Chain, often: float = 0.03, habits: Habits | None = None
+    ) -> None:
         self.random = random.Random(seed)
         self.store = FaultyObjects(seed, often)
-        self._chain = chain
+        self._chain, self._habits = chain, habits or Habits()
         self.acked: list[Value] = []
         self.wrong: list[str] = []
         self.seen: Counter[str] = Counter()
-        self._owners: dict[int, int] = {}  # of epochs, by number of process
+        self._owners: dict[int, int] = {}  # of epochs, by number of life
+        self._lives = 0
         self._running = {number: self._process(number) for number in range(PROCESSES)}
         self._born = PROCESSES
+        self._turn = 0  # of which process
+        self._giving_up: set[int] = set()
 
     def run(self) -> Schedule:
         """Let everybody work, in turns, some slower than others; then look at what is left."""
@@ -52,32 +93,43 @@ class Schedule:
                 continue
             numbers = sorted(self._running)
             is_busy = self.random.random() < 0.6  # one has most turns for a while
-            number = numbers[now // 40 % len(numbers)] if is_busy else self.random.choice(numbers)
+            self._turn = number = numbers[now // 40 % len(numbers)] if is_busy else self.random.choice(numbers)
             next(self._running[number])
             fate = self.random.random()
             if fate < 0.004:
                 del self._running[number]
                 self._running[self._born] = self._process(self._born)
                 self._born += 1
-            elif fate < 0.02:
+            elif fate < 0.03:
                 sleeping[number] = now + self.random.randrange(20, 400), self._running.pop(number)
+            elif fate < 0.034:
+                self._giving_up.add(number)
         self._check_end()
         return self
 
     def _check_end(self) -> None:
         self.store.is_calm = True
-        values = _values_of(carry_out(read(0), self.store, lambda _: None))
+        found: Found = carry_out(read(0), self.store, lambda _: None)
+        state = _state_of(found)
+        gone = [name for name in state.names if self.store.get(name) is None]
+        if gone:
+            self.wrong.append(f"C7: the checkpoint refers to {gone[0]}, which is gone")
+        values = [value for name in state.names for value in _values(self.store.get(name) or b"\x90")]
+        values += [_value(piece.body) for piece in _unbundled(state, found.pieces)]
+        self._check_values(values)
+        last: dict[tuple[int, int], int] = {}
+        for process, epoch, number in values:
+            if last.get((process, epoch), 0) >= number:
+                self.wrong.append("C13: values are not in the order in which they were written")
+            last[process, epoch] = number
+
+    def _check_values(self, values: list[Value]) -> None:
         there = set(values)
         lost = [value for value in self.acked if value not in there]
         if lost:
             self.wrong.append(f"C2: {len(lost)} acknowledged values are lost, the first is {lost[0]}")
         if len(there) < len(values):
             self.wrong.append("C3: a value is there twice")
-        last: dict[tuple[int, int], int] = {}
-        for process, epoch, number in values:
-            if last.get((process, epoch), 0) >= number:
-                self.wrong.append("C13: values are not in the order in which they were written")
-            last[process, epoch] = number
 
     # What a process does.
 
@@ -86,141 +138,245 @@ class Schedule:
         while True:
             try:
                 found = yield from self._talk(chain.claim())
-                self.seen["claims"] += 1
-                yield from self._own(number, chain, found)
+                yield from _Owner(self, number, chain, found, self._begin(chain)).work()
             except Fenced:
                 self.seen["fenced"] += 1
+            except Abandoned:
+                self.seen["given up"] += 1
+                chain = self._chain(0, chain.incarnation, chain.address, chain.epoch)
 
-    def _own(self, number: int, chain: Chain, found: Found) -> Iterator[None]:
-        values = [] if found.checkpoint is None else msgspec.msgpack.decode(found.checkpoint, type=list[Value])
-        pieces = list(found.pieces)
-        written = 0
-        while True:
-            choice = self.random.random()
-            if choice < 0.75:
-                written += 1
-                value = (number, chain.epoch, written)
-                piece = yield from self._talk(chain.append(written, 0, msgspec.msgpack.encode(value)))
-                pieces.append(piece)
-                yield
-                self.acked.append(value)
-                if self._owners.setdefault(chain.epoch, number) != number:
-                    self.wrong.append(f"C1: epoch {chain.epoch} has two owners")
-                yield from self._remove(chain)
-            elif choice < 0.97:
-                values += [msgspec.msgpack.decode(body, type=Value) for body in (yield from self._again(chain, pieces))]
-                pieces = []
-                yield from self._talk(chain.checkpoint(msgspec.msgpack.encode(values), chain.end))
-                self.seen["checkpoints"] += 1
-                yield from self._remove(chain)
-            else:
-                other = self.random.choice(sorted(self._running))
-                yield from self._talk(chain.hand_over(other.to_bytes(16), f"process {other}"))
-                self.seen["handed over"] += 1
-                return
+    def _begin(self, chain: Chain) -> int:
+        """Somebody owns an epoch from now on; which life of a process that is."""
+        self.seen["claims"] += 1
+        self._lives += 1
+        if self._owners.setdefault(chain.epoch, self._lives) != self._lives:
+            self.wrong.append(f"C1: epoch {chain.epoch} has two owners")
+        return self._lives
 
-    def _remove(self, chain: Chain) -> Iterator[None]:
-        for name in chain.take_needless():
+    def ack(self, value: Value, life: int) -> None:
+        """A value is in the chain, by its owner."""
+        self.acked.append(value)
+        if self._owners.get(value[1]) != life:
+            self.wrong.append(f"C1: epoch {value[1]} has two owners")
+
+    def other(self) -> int:
+        """Any process."""
+        return self.random.choice(sorted(self._running))
+
+    @property
+    def habits(self) -> Habits:
+        return self._habits
+
+    def remove(self, names: Iterable[str]) -> Iterator[None]:
+        """Remove objects, one in a turn."""
+        for name in names:
             yield
             with contextlib.suppress(StoreUnavailable):  # it stays, and does no harm
                 self.store.delete([name])
             self.seen["removed"] += 1
-
-    def _again(self, chain: Chain, pieces: list[Piece]) -> Generator[None, None, list[bytes]]:
-        """The bodies of pieces, read again: nobody may have removed them from an owner."""
-        bodies: list[bytes] = []
-        for piece in pieces:
-            [data] = yield from self._ask(Get([piece_name(piece.mark)]))
-            if data is None or decode_piece(data, 0, piece.mark) != piece:  # a taker who slept may have sealed its name
-                [end] = yield from self._ask(Get([piece_name(chain.end)]))
-                if end is None:
-                    self.wrong.append(f"C7: {piece.mark} is gone, and {chain.end} not sealed")
-                    end = encode_piece(0, Piece(Kind.SEAL, chain.end, b"?" * 16, 0, 0, b"nobody"))
-                raise Fenced(decode_piece(end, 0, chain.end))
-            bodies.append(piece.body)
-        return bodies
 
     def _talk(self, conversation: Conversation[T]) -> Generator[None, None, T]:
         """Hold a conversation, with a turn for each request."""
         try:
             request = next(conversation)
             while True:
-                request = conversation.send((yield from self._ask(request)))
+                request = conversation.send((yield from self.ask(request)))
         except StopIteration as end:
             result: T = end.value
             return result
 
-    def _ask(self, request: Request) -> Generator[None, None, Any]:
+    talk = _talk
+
+    def ask(self, request: Request) -> Generator[None, None, Any]:
         """What the bucket answers, sooner or later; several objects are not read at one moment."""
         if isinstance(request, Get) and len(request.names) > 1:
             found: dict[str, bytes | None] = {}
             for name in self.random.sample(request.names, len(request.names)):
-                [found[name]] = yield from self._ask(Get([name]))
+                [found[name]] = yield from self.ask(Get([name]))
             return [found[name] for name in request.names]
         while True:
             yield
+            if self._turn in self._giving_up:
+                self._giving_up.remove(self._turn)
+                raise Abandoned
             try:
                 return answer(self.store, request, lambda _: None)
             except StoreUnavailable:
                 self.seen["unavailable"] += 1
 
 
-def _values_of(found: Found) -> list[Value]:
-    values = [] if found.checkpoint is None else msgspec.msgpack.decode(found.checkpoint, type=list[Value])
-    return values + [msgspec.msgpack.decode(piece.body, type=Value) for piece in found.pieces]
+class _Owner:
+    """A process while it owns an epoch."""
 
+    def __init__(self, schedule: Schedule, number: int, chain: Chain, found: Found, life: int) -> None:
+        self._schedule, self._number, self._chain, self._life = schedule, number, chain, life
+        self._random, self._habits = schedule.random, schedule.habits
+        self._state = _state_of(found)
+        self._files: dict[int, list[Piece]] = {}
+        for piece in _unbundled(self._state, found.pieces):
+            self._files.setdefault(piece.sequence, []).append(piece)
+        newest = max((sequence for sequence, _ in self._state.bundles), default=0)
+        self._current = max(self._files, default=newest + 1)
+        self._written = 0
+        self._is_leaving = False
 
-# Chains that break a rule.
+    def work(self) -> Iterator[None]:
+        """Write, and note the state now and then, until somebody else owns the next epoch."""
+        acked = list(self._schedule.acked)
+        values = yield from self._fold()
+        if not set(acked) <= set(values):
+            yield from self._check_is_owner("C2: a new owner does not have what was acknowledged")
+        yield from self._note() if self._habits.notes_first else self._tidy()
+        working = [self._write_often(), self._keep_house()]
+        while working:  # two threads
+            one = self._random.choice(working)
+            try:
+                next(one)
+                yield
+            except StopIteration:
+                working.remove(one)
+        other = self._schedule.other()
+        yield from self._schedule.talk(self._chain.hand_over(other.to_bytes(16), f"process {other}"))
+        self._schedule.seen["handed over"] += 1
 
+    def _write_often(self) -> Iterator[None]:
+        while self._random.random() < 0.97:
+            yield from self._write()
+            yield from self._schedule.remove(self._chain.take_needless())
+        self._is_leaving = True
 
-class RemovesWithoutProof(Chain):
-    """What a checkpoint makes needless is removed at once (rule 4)."""
+    def _keep_house(self) -> Iterator[None]:
+        while not self._is_leaving:
+            choice = self._random.random()
+            if choice < 0.4:
+                yield from self._note()
+            elif choice < 0.7:
+                yield from self._settle()
+            elif choice < 0.8:
+                yield from self._tidy()
+            yield from self._schedule.remove(self._chain.take_needless())
+            yield
 
-    def checkpoint(self, *arguments: Any) -> Conversation[None]:
-        yield from super().checkpoint(*arguments)
-        self._proven = self._begun + 1
+    def _write(self) -> Iterator[None]:
+        self._written += 1
+        value = (self._number, self._chain.epoch, self._written)
+        body = msgspec.msgpack.encode(value)
+        piece = yield from self._schedule.talk(self._chain.append(self._current, self._written, body))
+        self._files.setdefault(self._current, []).append(piece)
+        yield
+        self._schedule.ack(value, self._life)
+        if len(self._files[self._current]) >= self._random.randrange(1, 6):
+            self._current += 1
 
+    def _note(self, doomed: Iterable[str] = ()) -> Generator[None, None, None]:
+        """A checkpoint, before which files that are complete become bundles."""
+        if not self._habits.dooms_after:
+            self._chain.doom(list(doomed))
+        complete = sorted(self._files)[:-1]
+        bundles: list[tuple[str, list[Value]]] = []
+        for sequence in complete:
+            values = yield from self._again(self._files.pop(sequence))
+            name = self._name(f"{BUNDLES}{sequence:06d}")
+            self._state.bundles.append((sequence, name))
+            bundles.append((name, values))
+        start = min((pieces[0].mark for pieces in self._files.values()), default=self._chain.end)
+        if self._habits.bundles_first:
+            yield from self._put(bundles)
+        yield from self._schedule.talk(self._chain.checkpoint(msgspec.msgpack.encode(self._state), start))
+        if self._habits.dooms_after:
+            self._chain.doom(list(doomed))
+        if not self._habits.bundles_first:
+            yield from self._put(bundles)
+        self._schedule.seen["checkpoints"] += 1
 
-class RemovesSeals(Chain):
-    """Seals go with the pieces before them (rule 5)."""
+    def _settle(self) -> Iterator[None]:
+        """Make a segment of all bundles."""
+        values: list[Value] = []
+        for _, name in self._state.bundles:
+            values += yield from self._content(name)
+        needless = [name for _, name in self._state.bundles]
+        if not needless:
+            return
+        segment = [(self._name(f"{SEGMENTS}{len(self._state.segments):06d}"), values)]
+        self._state = State([*self._state.segments, segment[0][0]], [])
+        if self._habits.segments_first:
+            yield from self._put(segment)
+        yield from self._note(needless)
+        if not self._habits.segments_first:
+            yield from self._put(segment)
+        self._schedule.seen["segments"] += 1
 
-    def _seals(self, marks: Any) -> set[Any]:
-        return set()
+    def _tidy(self) -> Iterator[None]:
+        """Remove what processes before have put, and nobody refers to."""
+        found = []
+        for prefix in (BUNDLES, SEGMENTS):
+            found += yield from self._schedule.ask(List(prefix))
+        strange = [name for name in found if name not in self._state.names]
+        if self._habits.tidies_with_proof:
+            self._chain.doom(strange)
+        else:
+            yield from self._schedule.remove(strange)
+        self._schedule.seen["strange"] += len(strange)
 
+    def _name(self, stem: str) -> str:
+        return f"{stem}-{self._chain.epoch:06d}" if self._habits.names_are_own else stem
 
-class LooksOnce(Chain):
-    """Does not look at the checkpoints after its seal (rule 6)."""
+    def _put(self, objects: Iterable[tuple[str, list[Value]]]) -> Iterator[None]:
+        for name, values in objects:
+            yield from self._schedule.ask(Put(name, msgspec.msgpack.encode(values)))
 
-    def _is_outdated(self, *_: Any) -> bool:
-        return False
+    # Reading again.
 
+    def _fold(self) -> Generator[None, None, list[Value]]:
+        """All values, read from where they are."""
+        values: list[Value] = []
+        for name in self._state.names:
+            values += yield from self._content(name)
+        for _, pieces in sorted(self._files.items()):
+            values += yield from self._again(pieces)
+        return values
 
-class BelievesInSilence(Chain):
-    """Takes a create whose outcome is not known for done (rule 1)."""
+    def _content(self, name: str) -> Generator[None, None, list[Value]]:
+        [data] = yield from self._schedule.ask(Get([name]))
+        if data is None:
+            yield from self._check_is_owner(f"C7: {name} is gone")
+            return []
+        return _values(data)
 
-    def _create(self, piece: Piece) -> Conversation[Piece]:
-        yield Create(piece_name(piece.mark), encode_piece(self.shard, piece))
-        return piece
+    def _again(self, pieces: list[Piece]) -> Generator[None, None, list[Value]]:
+        """The values of pieces, read again: nobody may have removed them from an owner."""
+        for piece in pieces:
+            [data] = yield from self._schedule.ask(Get([piece_name(piece.mark)]))
+            if data is None or decode_piece(data, 0, piece.mark) != piece:  # a taker who slept may have sealed its name
+                yield from self._check_is_owner(f"C7: {piece.mark} is gone")
+        return [_value(piece.body) for piece in pieces]
 
-
-class GivesUpInSilence(Chain):
-    """Writes other bytes at the next place when the outcome of a create is not known (rule 1)."""
-
-    def append(self, sequence: int, position: int, body: bytes) -> Conversation[Piece]:
+    def _check_is_owner(self, problem: str) -> Iterator[None]:
+        """Something is not as an owner must find it: this must not be one any more."""
         while True:
-            piece = Piece(Kind.PIECE, self.end, self.incarnation, sequence, position, body)
-            name = piece_name(piece.mark)
-            yield Create(name, encode_piece(self.shard, piece))
-            [there] = yield Get([name])
-            self.end = self.end._replace(n=self.end.n + 1)
-            if there is not None:
-                found = decode_piece(there, self.shard, piece.mark)
-                if found.incarnation != self.incarnation:
-                    raise Fenced(found)
-                self._proven = self._begun = self._begun + 1
-                return piece
-            yield Wait(1)
+            mark = self._chain.end
+            [end] = yield from self._schedule.ask(Get([piece_name(mark)]))
+            if end is None:
+                self._schedule.wrong.append(f"{problem}, and {mark} not sealed")
+                raise Fenced(Piece(Kind.SEAL, mark, b"?" * 16, 0, 0, b"nobody"))
+            there = decode_piece(end, 0, mark)
+            if there.kind == Kind.SEAL:
+                raise Fenced(there)
 
 
-BROKEN = [RemovesWithoutProof, RemovesSeals, LooksOnce, BelievesInSilence, GivesUpInSilence]
-"""Each breaks one rule."""
+def _state_of(found: Found) -> State:
+    return State([], []) if found.checkpoint is None else msgspec.msgpack.decode(found.checkpoint, type=State)
+
+
+def _unbundled(state: State, pieces: Iterable[Piece]) -> list[Piece]:
+    bundled = {sequence for sequence, _ in state.bundles}
+    return [piece for piece in pieces if piece.sequence not in bundled]
+
+
+def _values(data: bytes) -> list[Value]:
+    return msgspec.msgpack.decode(data, type=list[Value])
+
+
+def _value(body: bytes) -> Value:
+    value: Value = msgspec.msgpack.decode(body, type=Value)
+    return value

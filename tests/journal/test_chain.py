@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -13,9 +14,10 @@ from penstock.journal.conversing import answer, carry_out
 from penstock.model.errors import CorruptData
 from penstock.storage.objects import Outcome
 from penstock.testing import FaultyObjects, MemoryObjects
-from tests.journal.chain_model import BROKEN, Schedule
+from tests.journal.chain_model import Habits, Schedule
+from tests.journal.chain_mutants import BAD_HABITS, BROKEN
 
-SCHEDULES = 150
+SCHEDULES, ENOUGH = 150, 400
 
 
 def carry(conversation: Generator[Any, Any, Any], store: MemoryObjects) -> Any:
@@ -40,19 +42,23 @@ def bodies(store: MemoryObjects) -> list[bytes]:
 
 @pytest.mark.parametrize("often", [0.0, 0.03, 0.1])
 def test_C1_C2_C3_nothing_is_lost_doubled_or_removed_too_early(often: float) -> None:
-    acked = claims = removed = 0
+    seen: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         schedule = Schedule(seed, often=often).run()
         assert schedule.wrong == [], f"seed {seed}"
-        acked += len(schedule.acked)
-        claims += schedule.seen["claims"]
-        removed += schedule.seen["removed"]
-    assert min(acked, claims, removed) > 5 * SCHEDULES, "much has happened"
+        seen += schedule.seen + Counter(acked=len(schedule.acked))
+    assert min(seen["acked"], seen["claims"], seen["removed"]) > 5 * SCHEDULES, "much has happened"
+    assert min(seen["segments"], seen["strange"], seen["handed over"], seen["given up"]) > SCHEDULES // 3
 
 
 @pytest.mark.parametrize("chain", BROKEN)
 def test_no_rule_can_be_left_out(chain: type[Chain]) -> None:
-    assert any(Schedule(seed, chain).run().wrong for seed in range(SCHEDULES))
+    assert any(Schedule(seed, chain).run().wrong for seed in range(ENOUGH))
+
+
+@pytest.mark.parametrize("habits", BAD_HABITS, ids=lambda habits: Habits._fields[list(habits).index(False)])
+def test_no_rule_of_an_owner_can_be_left_out(habits: Habits) -> None:
+    assert any(Schedule(seed, habits=habits, often=0.1).run().wrong for seed in range(ENOUGH))
 
 
 def test_the_same_seed_is_the_same_schedule() -> None:

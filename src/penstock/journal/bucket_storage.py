@@ -19,7 +19,7 @@ import msgspec
 from penstock.journal.bucket_files import BundleFile, PieceFile, WholeFile
 from penstock.journal.bucket_reading import open_stage
 from penstock.journal.bucket_stages import OpenStage, folder_of, stage_files
-from penstock.journal.bucket_state import BucketState, Bundle, decode_state
+from penstock.journal.bucket_state import BUNDLES, BucketState, Bundle, decode_state
 from penstock.journal.chain import Chain, Conversation, Fenced, Found, T
 from penstock.journal.chain_layout import Mark
 from penstock.journal.conversing import carry_out
@@ -84,7 +84,7 @@ class BucketStorage:
         self._folder = ObjectFolder(self._objects, self._cache)  # for all but journal and stages
         self._appending = threading.Lock()  # one piece follows the other
         self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
-        self._is_owned = self._is_abandoned = False
+        self._is_owned = self._is_abandoned = self._is_swept = False
         self._checkpoint: bytes | None = None
         self._bundles: dict[int, Bundle] = {}
         self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
@@ -110,6 +110,7 @@ class BucketStorage:
         self._checkpoint = state.checkpoint or None
         self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
         self._files, self._stages, self._folder = {}, {}, ObjectFolder(self._objects, self._cache)
+        self._is_swept = False
         for piece in state.unbundled(found.pieces):
             self._file(piece.sequence).restore(piece)
         self._cache.fetch(
@@ -244,9 +245,11 @@ class BucketStorage:
             kept = (file for sequence, file in self._files.items() if sequence not in self._outdated)
             starts = [file.first for file in kept if file.first is not None]
             start = min(starts, default=self._chain.end)
-            state = BucketState(list(self._bundles.values()), content)
+            bundles = [bundle for sequence, bundle in self._bundles.items() if sequence not in self._outdated]
+            state = BucketState(bundles, content)
         self._talk(self._chain.checkpoint(msgspec.msgpack.encode(state), start))
         self._checkpoint = state.checkpoint
+        self._remove_strange()
         self.remove_due()
 
     def remove(self, name: str) -> None:
@@ -264,6 +267,15 @@ class BucketStorage:
                 self._chain.doom([self._bundles.pop(sequence).name])
             else:
                 self._files.pop(sequence, None)  # its pieces go with the next checkpoint
+
+    def _remove_strange(self) -> None:
+        """Remove bundles that owners before have put, and no checkpoint ever named; once, behind an own checkpoint."""
+        if not self._is_swept:
+            there = self._objects.list(BUNDLES)
+            with self._lock:
+                known = {bundle.name for bundle in self._bundles.values()}
+                self._chain.doom([name for name in there if name not in known])
+            self._is_swept = True
 
     def outdate(self, names: Sequence[str]) -> None:
         with self._lock:
