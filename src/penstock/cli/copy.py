@@ -73,11 +73,11 @@ def copy(
 
 def _run(source: str, target: str) -> Copied:
     """Do it, with a bar on the terminal."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     from penstock.cluster.copying.copying import copy
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     quiet = not is_terminal("stderr")
     with Progress(*columns, console=new_console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task("reading")
@@ -98,6 +98,8 @@ def _told(error: Exception, source: str) -> CommandError:
         return CommandError(text, f"`penstock check {source}` tells more", REFUSED)
     if isinstance(error, DiskFull):
         return CommandError(text, "make room, and run it again: it goes on", REFUSED)
+    if isinstance(error, PermissionError):
+        return CommandError(text, "look at the permissions, and at who asks", REFUSED)
     return CommandError(text, "run it again: it goes on", REFUSED)
 
 

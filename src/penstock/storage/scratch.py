@@ -59,8 +59,6 @@ class _Changed:
 class ScratchStorage:
     """Has what is below until it is changed here."""
 
-    path: str | None = None
-    base_path: str | None = None
     epoch = 0
     remote = False
 
@@ -68,6 +66,15 @@ class ScratchStorage:
         self._below = below
         self._contents: dict[str, bytearray | None] = {}  # None: it is removed
         self._others: dict[str, ScratchStorage] = {}
+
+    @property
+    def path(self) -> str | None:
+        """Of what is below."""
+        return self._below.path
+
+    @property
+    def base_path(self) -> str | None:
+        return self._below.base_path
 
     def create(self, name: str) -> File:
         content = self._contents[inside(name)] = bytearray()

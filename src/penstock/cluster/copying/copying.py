@@ -10,7 +10,8 @@ from pathlib import Path
 
 from penstock.cluster.copying.bucket_target import BucketTarget
 from penstock.cluster.copying.directory_target import DirectoryTarget
-from penstock.cluster.copying.shard_copy import ShardCopied, ShardCopy, Tell
+from penstock.cluster.copying.shard_copy import ShardCopied, ShardCopy
+from penstock.cluster.copying.shard_cut import Tell
 from penstock.cluster.copying.targets import Target
 from penstock.cluster.copying.verification import verify
 from penstock.cluster.directory import part_name, readable_by, shards_of

@@ -15,7 +15,7 @@ from penstock.cluster.copying.needed_files import (
     is_same,
     read_listed,
 )
-from penstock.cluster.copying.shard_cut import Cut, SourceMoved, take_cut
+from penstock.cluster.copying.shard_cut import Cut, SourceMoved, Tell, take_cut
 from penstock.cluster.copying.targets import ShardTarget
 from penstock.cluster.resharding.stored_shard import StoredShard
 from penstock.journal.chain import Restless
@@ -28,8 +28,6 @@ from penstock.shard.staging.stage_files import HEADER, OPEN
 from penstock.storage import Storage, read_file
 from penstock.storage.read_only import ReadableStorage
 
-Tell = Callable[[str, int, int], None]
-"""Called with what is being done, how many bytes of it are done, and how many there are."""
 Item = TypeVar("Item")
 
 _ATTEMPTS, _PAUSE_S = 5, 0.05  # to read a state that does not change, and seems to be damaged
@@ -83,7 +81,7 @@ class ShardCopy:
     def _copy_from(
         self, source: ReadableStorage, check_archive: Callable[[str], None], tell: Tell
     ) -> ShardCopied | None:
-        cut = take_cut(source, self.target)
+        cut = take_cut(source, self.target, tell)
         if cut is None:
             return None
         stages = source.list(STAGES)

@@ -6,6 +6,7 @@ was read in between belongs together. The newest file is read first: those befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from google_crc32c import value as crc32c
@@ -40,6 +41,10 @@ class Cut(NamedTuple):
     """The newest first."""
 
 
+Tell = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is: segments in bytes, others in files."""
+
+
 class StateTarget(Protocol):
     """Takes what a cut consists of, and shows no state until it has the checkpoint."""
 
@@ -56,7 +61,7 @@ class StateTarget(Protocol):
         """Write the checkpoint, when the journal is there."""
 
 
-def take_cut(source: Storage, target: StateTarget) -> Cut | None:
+def take_cut(source: Storage, target: StateTarget, tell: Tell) -> Cut | None:
     """Copy the state of a shard as it is now; None if no broker ever had it."""
     checkpoint = read_checkpoint(source)
     sequences = journal_sequences(source)
@@ -69,8 +74,10 @@ def take_cut(source: Storage, target: StateTarget) -> Cut | None:
     epoch = max(checkpoint.epoch, source.epoch)
     cut = Cut(replace(checkpoint, epoch=epoch, doomed=[]), [])
     target.begin(epoch)
+    needed = needed_files(checkpoint, sequences)
     following: int | None = None
-    for sequence in reversed(needed_files(checkpoint, sequences)):
+    for number, sequence in enumerate(reversed(needed)):
+        tell(f"copying {file_name(sequence)}", number, len(needed))
         data = _whole_groups(source, checkpoint, sequence, following)
         if data:
             target.put_journal(sequence, data, is_newest=not cut.journal)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from google_crc32c import value as crc32c
 
 from penstock.cluster.copying.needed_files import NeededSegment, read_listed
-from penstock.cluster.copying.shard_copy import ShardCopied, ShardCopy, Tell, in_parallel, storage_of
+from penstock.cluster.copying.shard_copy import ShardCopied, ShardCopy, in_parallel, storage_of
+from penstock.cluster.copying.shard_cut import Tell
 from penstock.cluster.resharding.stored_shard import StoredShard
 from penstock.journal.layout import file_name
 from penstock.log.invariants import violations
