@@ -13,14 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.embedded.broker import Broker
+from penstock.journal.bucket_root import BucketRoot
+from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData
 from penstock.model.message import Message
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage.buckets import open_objects
+from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.objects import StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects, VirtualClock
 from penstock.testing.seaweed import BUCKET, Seaweed
-from tests.buckets.owning import Owners
+from tests.buckets.owning import MIB, Owners
 
 DAY_S = 86400.0
 TIMES = ("timestamp", "time", "deliver_at", "due_at")
@@ -157,6 +160,26 @@ def test_L13_an_archive_may_be_another_bucket(owners: Owners, tmp_path: Path) ->
     again, _ = owners.open()
     assert values(again, include_deleted=True) == ["a", "b"]
     assert not [name for name in owners.objects.list("") if "cold" in name]
+
+
+def test_shards_of_a_process_have_one_cache_and_the_same_archive(tmp_path: Path, clock: VirtualClock) -> None:
+    objects, meter = MemoryObjects(), BucketMeter()
+    root = BucketRoot(CountedObjects(objects, meter), bytes(16), lambda _: None, clock.monotonic_s, meter)
+    near = {"cache_dir": str(tmp_path / "near"), "cache_bytes": "1MiB"}
+    root.keep_near(BrokerConfig.parse(near))
+    for number in range(2):
+        config = BrokerConfig.parse({"min_free_bytes": 0, "segment_min_bytes": 0, "journal_file_bytes": "64KiB"})
+        broker = Broker(root.part(f"shards/{number}"), config, clock)
+        broker.create_topic(f"t{number}", retention_age="1d", archive="cold")
+        for _ in range(40):
+            broker.publish_many(f"t{number}", ["x" * 1000] * 50)
+        broker.settle()
+        clock.advance(3 * DAY_S)
+        broker.retain()
+        assert len(values(broker, f"t{number}", include_deleted=True)) == 2000
+        broker.close()
+    assert {name.split("/")[1] for name in objects.list("cold/")} == {"t0", "t1"}
+    assert 0 < sum(file.stat().st_size for file in (tmp_path / "near").iterdir()) <= meter.cache_bytes <= MIB
 
 
 @pytest.mark.parametrize("archive", ["/cold", "../cold", "a/../../cold", ".."])

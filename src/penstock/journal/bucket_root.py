@@ -11,10 +11,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from penstock.journal.bucket_storage import BucketStorage
+from penstock.journal.bucket_storage import GRACE_S, BucketStorage
 from penstock.journal.chain import Chain
+from penstock.journal.object_folder import Archives
+from penstock.model.config import CACHE_BYTES, BrokerConfig
 from penstock.model.errors import InvalidArgument
+from penstock.storage.counted import BucketMeter
 from penstock.storage.interface import File, Storage, inside
+from penstock.storage.object_cache import ObjectCache
 from penstock.storage.objects import ObjectStore, Outcome
 from penstock.storage.persistent import Pause, PersistentObjects
 from penstock.storage.read_only import ReadOnlyContent
@@ -35,11 +39,19 @@ class BucketRoot:
         incarnation: bytes,
         pause: Pause,
         monotonic_s: Callable[[], float],
+        meter: BucketMeter | None = None,
     ) -> None:
-        """`incarnation`: of this process, and of no other one ever."""
+        """`incarnation`: of this process, and of no other one ever; `meter`: hears of the cache, and of archives."""
         self._objects, self._persistent = objects, PersistentObjects(objects, pause)
         self.incarnation, self._pause, self._monotonic_s = incarnation, pause, monotonic_s
+        self._meter, self._archives = meter, Archives(objects, meter)
+        self._cache = ObjectCache(CACHE_BYTES, meter=meter)
         self._chains: list[Chain] = []
+
+    def keep_near(self, config: BrokerConfig) -> None:
+        """Have a cache as it is configured, for all shards; before they are opened."""
+        assert not self._chains
+        self._cache = ObjectCache(config.cache_bytes, config.cache_dir, self._meter)
 
     def advertise(self, address: str) -> None:
         """Where this process is reached, for those who meet its seals."""
@@ -80,7 +92,8 @@ class BucketRoot:
             raise InvalidArgument(f"{name!r} is no shard of a bucket")
         chain = Chain(int(found[1]), self.incarnation, "")
         self._chains.append(chain)
-        return BucketStorage(self._objects.part(f"{name}/"), chain, self._pause, self._monotonic_s)
+        place, shared = self._objects.part(f"{name}/"), (self._cache, self._archives)
+        return BucketStorage(place, chain, self._pause, self._monotonic_s, GRACE_S, *shared)
 
     def lock(self) -> None:
         """Each shard is owned for itself."""

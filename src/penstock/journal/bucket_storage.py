@@ -36,7 +36,7 @@ from penstock.storage.persistent import Pause, PersistentObjects
 _JOURNAL = "journal"
 _CHECKPOINT, _SECOND_COPY = "checkpoint-a", "checkpoint-b"
 _STAGES = f"{STAGES}/"
-_GRACE_S = 600.0
+GRACE_S = 600.0
 _ROOM_BYTES = 1 << 60
 _ATTEMPTS = 5
 
@@ -66,7 +66,7 @@ class BucketStorage:
         chain: Chain,
         pause: Pause,
         monotonic_s: Callable[[], float],
-        grace_s: float = _GRACE_S,
+        grace_s: float = GRACE_S,
         cache: ObjectCache | None = None,
         archives: Archives | None = None,
     ) -> None:

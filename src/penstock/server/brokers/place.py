@@ -65,7 +65,7 @@ def open_place(address: str, shards: int | None) -> BucketPlace:
     meter, patience = BucketMeter(), Patience()
     objects = open_objects(address, meter)
     incarnation = secrets.token_bytes(16)
-    root = BucketRoot(objects, incarnation, meter.counting(patience), time.monotonic)
+    root = BucketRoot(objects, incarnation, meter.counting(patience), time.monotonic, meter)
     check_creates(objects, incarnation, at_once=read_division(root) is None)
     found = _divided(root, shards)
     secret = bytes.fromhex(root.made_once(_SECRET, secrets.token_hex(_SECRET_BYTES).encode()).decode())

@@ -48,6 +48,7 @@ class Broker:
         machines = ManyMachines(members.number, place.secret)
         membership = Membership(members.number, machines, ClusterMap([ShardPlace()] * place.shards, {}))
         membership.broker_id = place.broker_id
+        await asyncio.to_thread(place.root.keep_near, self.config.broker)
         self.server = server = Server(self.config, membership, place.root)
         await server.open()
         server.broker.shards.tenure = registry.tenure.holds
