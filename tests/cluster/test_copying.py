@@ -351,6 +351,14 @@ def test_a_target_in_use_or_inside_the_source_is_refused(original: Path, tmp_pat
     target.close()
 
 
+def test_an_archive_on_a_bucket_cannot_go_to_a_directory(tmp_path: Path, clock: VirtualClock) -> None:
+    with open_at(tmp_path / "data", clock) as broker:
+        broker.create_topic("t", archive="s3://cold/orders")
+    with pytest.raises(InvalidArgument, match="copy it to a bucket"):
+        to_directory(ReadOnlyStorage(tmp_path / "data"), tmp_path / "copy")
+    assert copy_to(tmp_path / "data", MemoryObjects()).elsewhere == {"s3://cold/orders"}
+
+
 def test_an_archive_of_one_machine_cannot_go_to_a_bucket(tmp_path: Path, clock: VirtualClock) -> None:
     with open_at(tmp_path / "data", clock) as broker:
         broker.create_topic("t", archive=str(tmp_path / "archive"), retention_age=1)

@@ -11,9 +11,11 @@ from penstock.cluster.copying.targets import refuse_other
 from penstock.cluster.directory import Step, copying, part_name, read_division, settle_division, write_division
 from penstock.journal.layout import file_name
 from penstock.log.checkpoint import Checkpoint
+from penstock.model.errors import InvalidArgument
 from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import COPIES, write_checkpoint
 from penstock.storage import FileStorage, put_file
+from penstock.storage.buckets import is_bucket
 from penstock.storage.interface import TEMPORARY
 from penstock.storage.read_only import ReadOnlyStorage
 
@@ -42,7 +44,10 @@ class DirectoryTarget:
         write_division(self._root, shards, Step.COPYING, source=source)
 
     def check_archive(self, archive: str) -> None:
-        """Whoever reads this directory finds the archive where it is."""
+        if is_bucket(archive):
+            raise InvalidArgument(
+                f"segments are archived in {archive}, which a broker on a directory does not use: copy it to a bucket"
+            )
 
     def shard(self, number: int) -> DirectoryShard:
         return DirectoryShard(self._root if self._shards == 1 else self._root.part(part_name(number)))

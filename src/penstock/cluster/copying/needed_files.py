@@ -52,11 +52,17 @@ def is_own(archive: str | None) -> bool:
 def files_of(checkpoint: Checkpoint, state: State, stages: Sequence[str]) -> NeededFiles:
     """What a cut needs, as the checkpoint says it and as the journal behind has it: a broker looks for both."""
     places = {segment.key: segment for segment in (*_noted(checkpoint), *_folded(state))}
+    archives = {*_configured(state), *(one.archive for one in places.values() if one.archive is not None)}
     return NeededFiles(
         [segment for segment in places.values() if is_own(segment.archive)],
         [f"{STAGES}/{name}" for name in stages if name.endswith((OPEN, SEALED))],
-        {segment.archive for segment in places.values() if segment.archive and not is_own(segment.archive)},
+        {archive for archive in archives if not is_own(archive)},
     )
+
+
+def _configured(state: State) -> Iterator[str]:
+    """Where segments go that expire."""
+    return (topic.config.archive for topic in state.catalog.by_id.values() if topic.config.archive is not None)
 
 
 def _noted(checkpoint: Checkpoint) -> Iterator[NeededSegment]:
