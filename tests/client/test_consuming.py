@@ -23,7 +23,8 @@ from penstock.client.remote import RemoteConsumer
 from penstock.model.errors import LeaseLost
 from penstock.model.message import Message
 from penstock.server import workers
-from tests.server.harness import Line, Running, run, soon, until
+from penstock.testing.line import Line
+from tests.server.harness import Running, run, soon, until
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ import penstock
 from penstock.client import Client
 from penstock.client.direct import Direct
 from penstock.client.sync_consumer import ClientDelivery
-from tests.server.harness import Child, Line, Running, until
+from penstock.testing.line import Line
+from tests.server.harness import Child, Running, until
 
 HOUR = "1h"
 

@@ -16,7 +16,8 @@ import penstock
 from penstock.client import AsyncClient, Client, outbox, publisher
 from penstock.model.errors import ConnectionLost
 from penstock.protocol.frames import Command
-from tests.server.harness import Line, Running, run, soon, until
+from penstock.testing.line import Line
+from tests.server.harness import Running, run, soon, until
 
 
 @pytest.fixture

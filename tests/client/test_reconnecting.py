@@ -22,7 +22,8 @@ from penstock.client import AsyncClient, Client, link
 from penstock.model.errors import ConnectionLost, RequestTimeout
 from penstock.protocol.frames import REPLY, Command, frame
 from penstock.protocol.session import Welcome, encode
-from tests.server.harness import Child, Line, Running, free_port, run, soon, until
+from penstock.testing.line import Line
+from tests.server.harness import Child, Running, free_port, run, soon, until
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ from penstock.protocol.frames import Command
 from penstock.protocol.publishing import decode_staged, encode_publish, encode_stage
 from penstock.shard.recovery import recover
 from penstock.storage.read_only import ReadOnlyStorage
+from penstock.testing.line import Line
 from tests.client.awaited import error_of
 from tests.client.faces import FACES, face_of
-from tests.server.harness import Child, Line, Raw, Running, run, until
+from tests.server.harness import Child, Raw, Running, run, until
 from tests.sharding import home_of
 
 

@@ -17,8 +17,9 @@ import pytest
 from penstock.client import AsyncClient, Client
 from penstock.client.client import AsyncClient as Awaited
 from penstock.model.cluster_map import ClusterMap
+from penstock.testing.line import Line
 from tests.cluster.several import Several, several
-from tests.server.harness import Line, soon
+from tests.server.harness import soon
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

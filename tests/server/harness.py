@@ -1,4 +1,4 @@
-"""Servers for tests: one in a thread of its own, one in a child process, and a line between that can be cut."""
+"""Servers for tests: one in a thread of its own, and one in a child process."""
 
 from __future__ import annotations
 
@@ -239,88 +239,6 @@ def free_port() -> int:
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
-
-
-class Line:
-    """A proxy between clients and a server, in threads; it can be cut, or hold back what the server says."""
-
-    def __init__(self, port: int) -> None:
-        self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._flowing = threading.Event()
-        self._flowing.set()
-        self.held_back = threading.Event()  # the server said something that was held back
-        self.refusing = False
-        self.connections = 0
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                try:
-                    if self.refusing:
-                        raise ConnectionRefusedError
-                    server = socket.create_connection(self._target)
-                except OSError:
-                    client.close()
-                    continue
-                self.connections += 1
-                self._pairs.append((client, server))
-                self._threads.append(threading.Thread(target=self._serve, args=(client, server)))
-                self._threads[-1].start()
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        back = threading.Thread(target=self._pump, args=(server, client, self._flowing))
-        back.start()
-        with client, server:
-            self._pump(client, server, None)
-            back.join()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, gate: threading.Event | None) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                if gate is not None and not gate.is_set():
-                    self.held_back.set()
-                    gate.wait()
-                sink.sendall(data)
-        _hang_up(source, sink)
-
-    def hold_back(self) -> None:
-        """From now on nothing of what the server says gets through."""
-        self.held_back.clear()
-        self._flowing.clear()
-
-    def let_go(self) -> None:
-        """What was held back gets through."""
-        self._flowing.set()
-
-    def cut(self) -> None:
-        """Break all connections; what was held back is lost with them."""
-        pairs, self._pairs = self._pairs, []
-        for pair in pairs:
-            _hang_up(*pair)
-        self._flowing.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _hang_up(self._listener)
-        self._listener.close()
-        self._threads[0].join()
-        self.cut()
-        for thread in self._threads:
-            thread.join()
-
-
-def _hang_up(*ends: socket.socket) -> None:
-    for end in ends:
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
 
 
 class Raw:

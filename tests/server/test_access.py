@@ -34,7 +34,8 @@ from penstock.server.access.tokens import TokenFile
 from penstock.server.config import ServerConfig
 from penstock.server.operations import HANDLERS
 from penstock.server.server import Server
-from tests.server.harness import Line, Raw, Running, run, until
+from penstock.testing.line import Line
+from tests.server.harness import Raw, Running, run, until
 
 ALL = ("admin", "publish", "consume", "read")
 
