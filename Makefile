@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, every process of the tests and every worker of Spark would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run results tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-check bench-peers bench-growth clean
+.PHONY: help setup run results cluster tour test ready-for-tests test-spark-oldest java tools faces lint docs lock audit screenshots bench bench-check bench-peers bench-growth clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ run: setup java  ## run the main job: a broker, orders, workers, a pipeline on S
 
 results: setup  ## print what the main job has computed
 	@$(BIN)/python -m examples.orders.results $(ARGS)
+
+cluster: setup  ## run a cluster: an object store, three brokers, one of which is killed every 20 s, and a load
+	@$(BIN)/python -m examples.cluster.run $(ARGS)
 
 tour: setup  ## run the tour: publish, consume, fail, redrive, trace, crash, replay
 	@$(BIN)/python examples/tour.py
