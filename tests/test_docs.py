@@ -27,10 +27,11 @@ from penstock.model.config import BrokerConfig, TopicConfig
 from penstock.model.units import parse_duration, parse_size
 from penstock.server.access.principal import Scope
 from penstock.server.http.description import description
+from tests.buckets.conftest import store
 from tests.server.harness import free_port
 from tests.spark.conftest import spark
 
-__all__ = ["spark"]
+__all__ = ["spark", "store"]
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -54,6 +55,7 @@ class Shell:
 
     A server has the ports that its page speaks of, each at a free place. `make` is run in the project, on data here.
     Jobs and pipelines run in this process, on the session of all tests: Spark takes longer to start than they do.
+    Pages that speak of a bucket have one, in a store that is started for them.
     """
 
     def __init__(self, directory: Path, page: str, request: pytest.FixtureRequest) -> None:
@@ -64,6 +66,8 @@ class Shell:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         native = f"127.0.0.1:{self._ports['native']}"
         self._environment = {**os.environ, "PATH": path, "PENSTOCK_SERVER": native, "CURL_HOME": str(directory)}
+        if "s3://" in page:
+            self._environment |= request.getfixturevalue("store").environment
         (directory / ".curlrc").write_text("fail-with-body\n")  # replies that are errors are failures here
         self._serving = {
             **self._environment,
