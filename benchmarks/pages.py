@@ -157,6 +157,17 @@ PAGES = {
   they were due. Nobody loses a message.
 """,
     ),
+    "bucket": Page(
+        "a bucket",
+        ("bucket",),
+        "one shard on SeaweedFS on\nthe same machine, which syncs every object, messages of 100 bytes",
+        """
+- *Bare* requests are made in turn with what they are compared to, by the same process.
+- *Requests of 45 ms* go through a proxy that passes on what is sent 45 ms later. A message waits for the next commit,
+  which is at most 100 ms away, and for its request.
+- *Idle*: an empty piece was put as a proof before, so that what nobody needed could go.
+""",
+    ),
     "spark": Page(
         "Spark",
         ("spark",),

@@ -3,6 +3,7 @@
 from benchmarks.bench import Figure
 from benchmarks.figures import (
     batches,
+    bucket,
     consume,
     delayed,
     holes,
@@ -33,6 +34,7 @@ FIGURES: dict[str, Figure] = {
     "server": server.run,
     "http": http.run,
     "processes": processes.run,
+    "bucket": bucket.run,
     "spark": spark.run,
     "jobs": jobs.run,
 }
