@@ -236,10 +236,19 @@ def test_interrupted_at_any_file_it_goes_on_to_the_same_directory(original: Path
                 penstock.open(target, **ONLY)
         else:
             break
+        leave_rubbish(target / "shards/1/topics/gone/messages/0")
         to_directory(ReadOnlyStorage(original), target)
         assert contents(target) == expected, step
+        assert not list(target.rglob("*.tmp"))
         step, steps = step + chance.randrange(2, 9), steps + 1
     assert steps > 5
+
+
+def leave_rubbish(directory: Path) -> None:
+    """As a process that was killed, and a state that is of the past."""
+    directory.mkdir(parents=True)
+    (directory / "1.parquet.tmp").touch()
+    (directory / "2.parquet").touch()
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -29,6 +29,9 @@ Numbers in names have ten digits, so that names are in the order of what they sa
       u64  epoch         where reading begins: pieces before are not needed, and may be gone
       u64  n
       body
+
+The next epoch is one more. Only the first seal of a shard that was copied (`cluster/copying`) leads further, to where
+the epochs of the original were.
 """
 
 from __future__ import annotations

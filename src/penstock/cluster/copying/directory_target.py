@@ -16,7 +16,6 @@ from penstock.model.stored import STAGES
 from penstock.shard.checkpoint_files import COPIES, write_checkpoint
 from penstock.storage import FileStorage, put_file
 from penstock.storage.buckets import is_bucket
-from penstock.storage.interface import TEMPORARY
 from penstock.storage.read_only import ReadOnlyStorage
 
 _LOCK = "LOCK"
@@ -81,7 +80,7 @@ class DirectoryShard:
     def files(self) -> set[str]:
         root = Path(self._storage.path)
         found = (file for top in ("topics", STAGES) for file in root.glob(f"{top}/**/*") if file.is_file())
-        return {str(file.relative_to(root)) for file in found if not file.name.endswith(TEMPORARY)}
+        return {str(file.relative_to(root)) for file in found}
 
     def put_file(self, archive: str | None, name: str, data: bytes) -> None:
         put_file(self._storage if archive is None else self._storage.elsewhere(archive), name, [data])
