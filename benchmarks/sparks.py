@@ -30,12 +30,17 @@ _UNSETTLED = {
 
 def fill(path: Path, count: int) -> None:
     """A topic with so many messages with keys, all settled."""
+    with penstock.open(path) as broker:
+        fill_broker(broker, count)
+
+
+def fill_broker(broker: penstock.Broker, count: int) -> None:
+    """The same, of a broker that is open."""
     every = [penstock.Message(value, key=f"customer-{n % _KEYS}") for n, value in enumerate(values())]
     batches = [every[start : start + BATCH] for start in range(0, len(every), BATCH)]
-    with penstock.open(path) as broker:
-        for number in range(count // BATCH):
-            broker.publish_many(TOPIC, batches[number % len(batches)])
-        broker.settle()
+    for number in range(count // BATCH):
+        broker.publish_many(TOPIC, batches[number % len(batches)])
+    broker.settle()
 
 
 def segments_of(path: Path) -> list[str]:

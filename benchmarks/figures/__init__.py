@@ -17,6 +17,7 @@ from benchmarks.figures import (
     shards,
     singles,
     spark,
+    spark_bucket,
     topics,
 )
 
@@ -36,5 +37,6 @@ FIGURES: dict[str, Figure] = {
     "processes": processes.run,
     "bucket": bucket.run,
     "spark": spark.run,
+    "spark_bucket": spark_bucket.run,
     "jobs": jobs.run,
 }

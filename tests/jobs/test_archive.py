@@ -243,7 +243,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(spark: SparkSession, serve
     place, lake = Place(servers=server.address), str(tmp_path / "lake")
     with pytest.raises(TopicNotFound, match="'x', 'y'"):
         archive(spark, place, ["t", "x", "y"], lake)
-    for path, text in ((tmp_path / "data", "is a data directory"), ("s3://bucket/lake", "not an address")):
+    for path, text in ((tmp_path / "data", "is a data directory"), ("gs://bucket/lake", "or s3://bucket/place")):
         with pytest.raises(InvalidArgument, match=text):
             archive(spark, place, ["t"], str(path))
     (tmp_path / "cold/t/messages/0").mkdir(parents=True)

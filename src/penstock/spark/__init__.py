@@ -11,7 +11,8 @@ rest through the server. A write is staged by tasks and published once by the dr
 | file | what it does |
 | --- | --- |
 | `source.py`, `options.py`, `tables.py` | what Spark calls; options and their errors; tables and their batches |
-| `origins.py`, `finding.py` | server, directory, archive; which of them (or a lake) a table comes from |
+| `origins.py`, `finding.py` | server, directory or bucket, archive; which of them (or a lake) a table comes from |
+| `buckets.py`, `paths.py` | a client of each bucket in each process; places in a bucket, used as paths |
 | `planning.py`, `filters.py` | positions and slices; what need not be read |
 | `slices.py`, `connecting.py`, `spreading.py` | what a task reads; one client in each process; work by items |
 | `batch.py`, `streaming.py`, `listed.py` | the readers: batches, streams, lists |

@@ -31,6 +31,7 @@ from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.spark.buckets import directory_at, root_at
 from penstock.spark.connecting import through_restarts
 from penstock.spark.options import ReadOptions
+from penstock.spark.paths import AnyPath, path_of
 
 
 class JournalPart(NamedTuple):
@@ -130,7 +131,7 @@ class ArchiveOrigin:
     kind = "archive"
 
     def __init__(self, path: str) -> None:
-        self.root = Path(path).absolute()
+        self.root: AnyPath = path_of(path)
         self._layouts: dict[str, TopicLayout] = {}
 
     def topic_names(self) -> list[str]:
@@ -159,6 +160,7 @@ class ArchiveOrigin:
         return TopicLayout(topic, messages, events)
 
     def _log(self, topic: str, table: str, partition: int) -> LogLayout:
+        assert isinstance(self.root, Path)
         files = sorted((self.root / topic / table / str(partition)).glob("*.parquet"))
         return settled_log(partition, [_place(path, table) for path in files])
 

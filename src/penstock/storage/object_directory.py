@@ -96,7 +96,7 @@ class DirectoryObjects:
 
     def list_folder(self, prefix: str) -> list[str]:
         """Folders too that hold nothing any more, as directories do."""
-        with _as_unavailable(), contextlib.suppress(FileNotFoundError):
+        with _as_unavailable(), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return sorted(name for name in os.listdir(self._root / inside(prefix)) if not name.endswith(_ASIDE))
         return []
 

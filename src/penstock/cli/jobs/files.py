@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -79,8 +78,8 @@ def load(
         bool, typer.Option("--no-header", help="CSV has no line of names: columns are _c0, _c1, ….")
     ] = False,
     bad_rows: Annotated[
-        Path, typer.Option(metavar="DIRECTORY", help="Where rows that cannot be messages are set aside.")
-    ] = Path("bad-rows"),
+        str, typer.Option(metavar="DIRECTORY", help="Where rows that cannot be messages are set aside.")
+    ] = "bad-rows",
     again: Annotated[bool, typer.Option("--again", help="Load once more what was loaded before.")] = False,
 ) -> Outcome:
     """Publish CSV, JSON lines or Parquet files to a topic.
@@ -132,7 +131,10 @@ class ValueForm(StrEnum):
 def export(
     run: Running,
     topic: TopicArgument,
-    out: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the files go; it is for this export alone.")],
+    out: Annotated[
+        str,
+        typer.Argument(metavar="DIRECTORY", help="Where the files go, for this export alone; or s3://bucket/place."),
+    ],
     file_format: Annotated[FileFormat, typer.Option("--format", help="What the files are.")] = FileFormat.JSONL,
     from_time: FromFixedTimeOption = None,
     to_time: ToTimeOption = None,

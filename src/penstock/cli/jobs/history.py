@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,9 @@ TopicsArgument = Annotated[
 @job
 def archive(
     run: Running,
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The directory of the lake; made if it is new.")],
+    lake: Annotated[
+        str, typer.Argument(metavar="LAKE", help="The directory of the lake, or s3://bucket/place; made if it is new.")
+    ],
     topics: TopicsArgument = None,
     move: Annotated[
         bool,
@@ -58,7 +59,7 @@ def archive(
     """
     from penstock.spark.jobs.archiving import archive as work
 
-    return run(work, topics or None, str(lake), move=move, allow_gaps=allow_gaps)
+    return run(work, topics or None, lake, move=move, allow_gaps=allow_gaps)
 
 
 class FileFormat(StrEnum):
@@ -78,7 +79,7 @@ def replay(
         typer.Option(metavar="TOPIC", help="A topic of the same server.", autocompletion=complete_topic),
     ] = None,
     to_files: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="A new directory, which is there when it is complete.")
+        str | None, typer.Option(metavar="DIRECTORY", help="A new directory, which is there when it is complete.")
     ] = None,
     file_format: Annotated[
         FileFormat | None, typer.Option("--format", help="What the files are; parquet if nothing is said.")
@@ -100,8 +101,8 @@ def replay(
         str | None, typer.Option(metavar="TEXT", help="Tells it from a replay that had the same words otherwise.")
     ] = None,
     from_lake: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="Read from this lake what is there, and only the rest from the broker."),
+        str | None,
+        typer.Option(metavar="LAKE", help="Read from this lake what is there, and only the rest from the broker."),
     ] = None,
 ) -> Outcome:
     """Send a window of the past to a topic, or write it to files.
@@ -127,7 +128,7 @@ def replay(
         work,
         topic,
         to_topic=to_topic,
-        to_files=None if to_files is None else str(to_files),
+        to_files=to_files,
         file_format=None if file_format is None else file_format.value,
         from_time=from_time,
         to_time=to_time,
@@ -138,7 +139,7 @@ def replay(
         select=select or (),
         rate=rate,
         name=name,
-        lake=None if from_lake is None else str(from_lake),
+        lake=from_lake,
     )
 
 
@@ -152,7 +153,7 @@ class Keep(StrEnum):
 @job
 def compact(
     run: Running,
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The directory of the lake.")],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The directory of the lake, or s3://bucket/place.")],
     topics: TopicsArgument = None,
     keep: Annotated[Keep, typer.Option(help="All messages, or of each key the latest.")] = Keep.ALL,
 ) -> Outcome:
@@ -172,4 +173,4 @@ def compact(
     """
     from penstock.spark.jobs.compacting import compact as work
 
-    return work(run.spark, str(lake), topics or None, keep=keep.value, dry_run=run.dry_run, progress=run.progress)
+    return work(run.spark, lake, topics or None, keep=keep.value, dry_run=run.dry_run, progress=run.progress)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,7 +33,7 @@ def dlq_report(
         int, typer.Option(metavar="NUMBER", min=0, max=100, help="So many letters of each group are named.")
     ] = 3,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Write the tables letters and groups here, as Parquet.")
+        str | None, typer.Option(metavar="DIRECTORY", help="Write the tables letters and groups here, as Parquet.")
     ] = None,
 ) -> Outcome:
     """Group dead letters by what they have in common.
@@ -51,8 +50,7 @@ def dlq_report(
     """
     from penstock.spark.jobs.dlq_reporting import dlq_report as work
 
-    out_directory = None if out is None else str(out)
-    return run(work, topics or None, fields=fields or (), examples=examples, out=out_directory)
+    return run(work, topics or None, fields=fields or (), examples=examples, out=out)
 
 
 @job

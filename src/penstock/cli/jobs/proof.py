@@ -25,8 +25,13 @@ def trace_report(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIRECTORY", help="Where report.html and tables/*.parquet are written.")
-    ] = Path("trace-report"),
+        str,
+        typer.Option(
+            "--out",
+            metavar="DIRECTORY",
+            help="Where report.html and tables/*.parquet are written; or s3://bucket/place.",
+        ),
+    ] = "trace-report",
     from_time: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only messages published from this time on.")
     ] = None,
@@ -51,7 +56,7 @@ def trace_report(
     """
     from penstock.spark.jobs.tracing.job import trace_report as work
 
-    return run(work, topics or None, str(out), from_time=from_time, to_time=to_time, stuck_after=stuck_after)
+    return run(work, topics or None, out, from_time=from_time, to_time=to_time, stuck_after=stuck_after)
 
 
 class Duplicates(StrEnum):
@@ -72,8 +77,8 @@ def audit(
         ),
     ] = None,
     lake: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="A lake with older messages: put together, both must be whole."),
+        str | None,
+        typer.Option(metavar="LAKE", help="A lake with older messages: put together, both must be whole."),
     ] = None,
     expect: Annotated[
         Path | None,
@@ -103,7 +108,7 @@ def audit(
     return run(
         work,
         topics or None,
-        lake=None if lake is None else str(lake),
+        lake=lake,
         expect=None if expect is None else str(expect),
         duplicates=duplicates.value,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from penstock.spark.files.encoding import Form, columns_of, writer_of
 from penstock.spark.files.whole import written_whole
 from penstock.spark.filters import Wanted
 from penstock.spark.options import ReadOptions
+from penstock.spark.paths import path_of
 from penstock.spark.slices import Span, read_span
 
 _LOOK_BYTES = 4 << 20
@@ -42,7 +44,7 @@ class Chunk:
 
 def write_chunk(options: ReadOptions, form: Form, chunk: Chunk) -> Written:
     """Write a file; it is there when it is complete."""
-    path = Path(chunk.path)
+    path = path_of(chunk.path)
     if chunk.chosen is not None and not len(chunk.chosen):
         path.unlink(missing_ok=True)
         return Written(0)
@@ -59,10 +61,15 @@ def write_chunk(options: ReadOptions, form: Form, chunk: Chunk) -> Written:
 
 def is_right(work: tuple[str, Written]) -> bool:
     """Whether a file is as it was written."""
-    path, written = Path(work[0]), work[1]
+    path, written = path_of(work[0]), work[1]
     if not written.messages:
         return not path.exists()
     checksum = size = 0
+    if not isinstance(path, Path):
+        with contextlib.suppress(FileNotFoundError):
+            data = path.read_bytes()
+            return (len(data), google_crc32c.value(data)) == (written.bytes, written.crc32c)
+        return False
     try:
         with path.open("rb") as file:
             while data := file.read(_LOOK_BYTES):

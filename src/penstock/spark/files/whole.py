@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from penstock.spark.paths import AnyPath
+
 _UNFINISHED = ".unfinished"
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file to be written; it gets its name when everything is in it and on disk."""
+def written_whole(path: AnyPath) -> Iterator[IO[bytes]]:
+    """A file to be written; it gets its name when everything is in it and on disk, or is put with it on a bucket."""
+    if not isinstance(path, Path):
+        content = io.BytesIO()
+        yield content
+        path.write_bytes(content.getvalue())
+        return
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_UNFINISHED}")
     try:
         with beside.open("wb") as file:
@@ -29,14 +37,16 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
     sync(path.parent)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: AnyPath, data: bytes) -> None:
     """Write a file at once."""
     with written_whole(path) as file:
         file.write(data)
 
 
-def remove_unfinished(directory: Path) -> None:
-    """Remove what was being written when its writer was killed."""
+def remove_unfinished(directory: AnyPath) -> None:
+    """Remove what was being written when its writer was killed; on a bucket nothing is."""
+    if not isinstance(directory, Path):
+        return
     for path in directory.glob(f".*{_UNFINISHED}"):
         path.unlink(missing_ok=True)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.errors import InvalidArgument, TopicNotFound
@@ -22,6 +21,7 @@ from penstock.spark.lake.log import Gap, LakeWriter, read_state
 from penstock.spark.lake.origin import is_lake, lake_root
 from penstock.spark.lake.writing import read_back
 from penstock.spark.origins import Origin
+from penstock.spark.paths import path_of
 from penstock.spark.spreading import bundled, spread
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class _Archiving:
         self._move, self._allow_gaps = move, allow_gaps
         self._root = lake_root(lake)
         self._limits = limits()
-        if place.path is not None and is_lake(Path(place.path)):
+        if place.path is not None and is_lake(path_of(place.path)):
             raise InvalidArgument(f"{place.path} is a lake itself: copy the directory, or replay from it")
         self._client = place.client("moving what was archived") if move else None
         self._copied: dict[tuple[str, int], _Copied] = {}

@@ -19,6 +19,7 @@ from penstock.spark.lake.layout import NEW, LakeFile, limits
 from penstock.spark.lake.log import LakeState, LakeWriter, lake_topics
 from penstock.spark.lake.origin import known_lake, whole_state
 from penstock.spark.lake.writing import LogPlace, read_back
+from penstock.spark.paths import AnyPath, local_path
 from penstock.spark.spreading import spread
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def compact(
     if keep not in KEEP:
         raise InvalidArgument(f"keep: {keep!r} is none of {', '.join(KEEP)}")
     with told_clearly():
+        if keep == "latest":
+            local_path(lake, "keeping the latest message of each key")
         return _Compacting(spark, known_lake(lake), keep, progress).run(topics, dry_run)
 
 
 class _Compacting:
-    def __init__(self, spark: SparkSession, root: Path, keep: str, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, root: AnyPath, keep: str, progress: Progress) -> None:
         self._spark, self._root, self._keep, self._progress = spark, root, keep, progress
         self._limits = limits()
         self._rows: list[tuple[Any, ...]] = []

@@ -19,6 +19,7 @@ from penstock.spark.jobs.letters import letters, letters_topics
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
 from penstock.spark.jobs.similar import similar_groups
+from penstock.spark.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -58,6 +59,8 @@ def dlq_report(
     and `groups` as Parquet.
     """
     with told_clearly():
+        if out is not None:
+            local_path(out, "a report on dead letters")
         _check(fields, examples, out)
         chosen = letters_topics(place, topics)
         progress.step("reading dead letters")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,6 +29,7 @@ from penstock.spark.jobs.parts import Part, check_repeatable
 from penstock.spark.jobs.past import Past, window_of
 from penstock.spark.jobs.place import Place
 from penstock.spark.options import read_options
+from penstock.spark.paths import AnyPath, path_of
 from penstock.spark.planning import Plan
 from penstock.spark.spreading import spread
 
@@ -92,7 +92,7 @@ def export(
     with told_clearly():
         if where is not None:
             check_repeatable(no_messages(spark).where(where), "the condition")
-        directory = Path(out).absolute()
+        directory = path_of(out)
         manifest = _known(directory, words)
         past = Past(place, topic)
         if manifest is None:
@@ -116,7 +116,7 @@ class _Export:
         topic: str,
         form: Form,
         where: str | None,
-        directory: Path,
+        directory: AnyPath,
         manifest: _Manifest,
         progress: Progress,
     ) -> None:
@@ -210,7 +210,7 @@ class _Export:
         return Outcome("export", summary, columns, rows)
 
 
-def _known(directory: Path, words: dict[str, object]) -> _Manifest | None:
+def _known(directory: AnyPath, words: dict[str, object]) -> _Manifest | None:
     """The manifest of an export in its directory, which may hold nothing else; None if there is none yet."""
     path = directory / MANIFEST
     if directory.exists() and not directory.is_dir():

@@ -32,6 +32,7 @@ from penstock.spark.jobs.loaded import Known, Memory, words_of
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
 from penstock.spark.options import WriteOptions
+from penstock.spark.paths import local_path
 from penstock.spark.spreading import filled, spread
 from penstock.spark.writing import Staged, publish
 
@@ -78,6 +79,8 @@ def load(
         raise InvalidArgument(f"the delimiter is one character of ASCII, and no quote or newline: not {delimiter!r}")
     roles = Roles(key, value, priority, deliver_at, time, tuple(headers), exported)
     given = [files] if isinstance(files, str | os.PathLike) else list(files)
+    for name in (*given, bad_rows):
+        local_path(name, "a load")
     sources = find_sources(given, format, without=bad_rows)
     heads = [read_head(source, delimiter, header=header) for source in sources]
     check_columns(sources, heads, roles)

@@ -16,6 +16,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.spark.files.whole import remove_unfinished, sync, write_whole
 from penstock.spark.jobs.outcome import Outcome, Progress
 from penstock.spark.jobs.parts import Part, rounds
+from penstock.spark.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,7 +44,7 @@ class Files:
     """
 
     def __init__(self, directory: str, file_format: str, identity: str) -> None:
-        self._final = Path(directory).absolute()
+        self._final = local_path(directory, "a replay to files").absolute()
         self._format = file_format
         self._identity = identity
         short = identity.rpartition("-")[2][:12]

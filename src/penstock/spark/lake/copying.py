@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from penstock.spark.lake.log import Gap, LakeState
 from penstock.spark.lake.writing import LogPlace, rows_of, write_files
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.origins import Origin, open_segment
+from penstock.spark.paths import AnyPath
 from penstock.spark.planning import Plan
 from penstock.spark.slices import Span, read_span
 
@@ -79,7 +79,7 @@ class TopicPlan:
 
 
 def plan_topic(
-    source: Mapping[str, Any], origin: Origin, root: Path, state: LakeState, limit: Limits, *, allow_gaps: bool
+    source: Mapping[str, Any], origin: Origin, root: AnyPath, state: LakeState, limit: Limits, *, allow_gaps: bool
 ) -> TopicPlan:
     """Compare a topic with the lake; raises if the lake cannot go on with it."""
     topic, logs, options, known = state.topic, [], {}, state.logs()

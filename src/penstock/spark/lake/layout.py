@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from penstock.model.layout import SegmentPlace, ThinnedSegment
 from penstock.model.units import to_datetime
+from penstock.spark.paths import AnyPath
 
 FILE_ROWS = 1 << 19
 """A file ends before an offset that is a multiple of this."""
@@ -17,6 +16,8 @@ DAY_US = 86_400_000_000
 TABLES = ("messages", "events")
 NEW = "_new"
 """Where files lie while they are written."""
+LOG = "_log"
+"""Where the commits are."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ class LakeFile(msgspec.Struct, frozen=True):
         """Whether rows were left out on purpose."""
         return self.rows < self.end - self.base
 
-    def place(self, topic_root: Path) -> SegmentPlace:
+    def place(self, topic_root: AnyPath) -> SegmentPlace:
         """The file as readers of segments know it."""
         return (ThinnedSegment if self.thinned else SegmentPlace)(
             str(topic_root / self.name),

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 from google_crc32c import value as crc32c
 
-from penstock.model.errors import CorruptData, DirectoryLocked
+from penstock.model.errors import CorruptData
 from penstock.model.names import check_topic_name
 from penstock.spark.errors import JobFailed
-from penstock.spark.files.whole import hold
-from penstock.spark.lake.layout import NEW, TABLES, LakeFile
-from penstock.storage import FileStorage
-
-LOG = "_log"
+from penstock.spark.lake.layout import LOG, LakeFile
+from penstock.spark.lake.store import check_files, store_of
+from penstock.spark.paths import AnyPath
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -59,7 +54,7 @@ class _Sealed(msgspec.Struct, frozen=True):
 class LakeState:
     """What the commits of a topic add up to."""
 
-    def __init__(self, root: Path, topic: str) -> None:
+    def __init__(self, root: AnyPath, topic: str) -> None:
         self.topic_root = root / topic
         self.topic = topic
         self.commits = 0
@@ -75,7 +70,7 @@ class LakeState:
             found.setdefault((file.table, file.partition), []).append(file)
         return found
 
-    def take(self, commit: Commit, checksum: int, place: Path) -> None:
+    def take(self, commit: Commit, checksum: int, place: AnyPath) -> None:
         """Fold a commit in."""
         if commit.topic != self.topic or commit.previous != self.previous:
             raise CorruptData(str(place), 0, "it does not follow the commit before it")
@@ -94,22 +89,15 @@ class LakeState:
             for one, other in pairwise(files):
                 if other.base < one.end:
                     raise CorruptData(str(self.topic_root / other.name), 0, f"{one.name} has the same places")
-        for file in self.files.values():
-            place = self.topic_root / file.name
-            try:
-                size = place.stat().st_size
-            except FileNotFoundError:
-                raise CorruptData(str(place), 0, "the file is missing, and the log of the lake has it") from None
-            if size != file.size_bytes:
-                raise CorruptData(str(place), 0, f"it has {size} bytes instead of {file.size_bytes}")
+        check_files(self.topic_root, {file.name: file.size_bytes for file in self.files.values()})
 
 
-def lake_topics(root: Path) -> list[str]:
+def lake_topics(root: AnyPath) -> list[str]:
     """Every topic that a lake has commits of."""
     return sorted({place.parent.parent.name for place in root.glob(f"*/{LOG}/*.json")})
 
 
-def read_state(root: Path, topic: str) -> LakeState:
+def read_state(root: AnyPath, topic: str) -> LakeState:
     """The lake as it is; of a topic that is not in it, an empty one."""
     state = LakeState(root, topic)
     numbers = sorted(int(place.stem) for place in (root / topic / LOG).glob("*.json") if place.stem.isdigit())
@@ -121,11 +109,11 @@ def read_state(root: Path, topic: str) -> LakeState:
     return state
 
 
-def _place(root: Path, topic: str, number: int) -> Path:
+def _place(root: AnyPath, topic: str, number: int) -> AnyPath:
     return root / topic / LOG / f"{number:020d}.json"
 
 
-def _read(place: Path) -> tuple[Commit, int]:
+def _read(place: AnyPath) -> tuple[Commit, int]:
     data = place.read_bytes()
     try:
         sealed = msgspec.json.decode(data, type=_Sealed)
@@ -139,25 +127,18 @@ def _read(place: Path) -> tuple[Commit, int]:
 class LakeWriter:
     """A topic of a lake that one job may change; to be entered, and what was not committed is removed behind it."""
 
-    def __init__(self, root: Path, topic: str) -> None:
+    def __init__(self, root: AnyPath, topic: str) -> None:
         self._root, self._topic = root, check_topic_name(topic)
-        self._storage = FileStorage(root / topic, readable_by="all")
-        self._lock_fd: int | None = None
+        self._store = store_of(root / topic)
         self.state = LakeState(root, topic)
 
     def __enter__(self) -> Self:
-        log = self._root / self._topic / LOG
-        self._storage.elsewhere(LOG)
-        self._lock_fd = hold(log / "lock")
-        if self._lock_fd is None:
-            raise DirectoryLocked(
-                f"another job is writing to {self._root / self._topic}: wait until it is done, and run this again"
-            )
+        self._store.hold()
         try:
             self.state = read_state(self._root, self._topic)
             self.state.check()
         except BaseException:
-            self._unlock()
+            self._store.release()
             raise
         return self
 
@@ -166,12 +147,7 @@ class LakeWriter:
             with contextlib.suppress(OSError):  # the next job does it
                 self.tidy()
         finally:
-            self._unlock()
-
-    def _unlock(self) -> None:
-        fd, self._lock_fd = self._lock_fd, None
-        if fd is not None:
-            os.close(fd)
+            self._store.release()
 
     def commit(
         self,
@@ -205,24 +181,12 @@ class LakeWriter:
         self._put(name, b'{"checksum": %d,\n"commit": %b}\n' % (checksum, body))
         self.state = after
         for file in commit.removed:
-            self._storage.remove(file)
+            self._store.remove(file)
 
     def _put(self, name: str, data: bytes) -> None:
-        """Write a commit, unless there is one of this number: a link never replaces a file."""
-        temporary = f"{NEW}/commit-{os.getpid()}"
-        file = self._storage.create(temporary)
-        try:
-            file.write(0, [data])
-            file.sync()
-        finally:
-            file.close()
-        try:
-            os.link(self._root / self._topic / temporary, self._root / self._topic / name)
-        except FileExistsError:
-            raise self._outrun() from None
-        finally:
-            self._storage.remove(temporary)
-        self._storage.sync_directory(LOG)
+        """Write a commit, unless there is one of this number."""
+        if not self._store.create(name, data):
+            raise self._outrun()
 
     def _outrun(self) -> JobFailed:
         return JobFailed(
@@ -232,17 +196,8 @@ class LakeWriter:
 
     def tidy(self) -> None:
         """Remove what lies around and is not in the lake: left by a job that was killed, or replaced."""
-        root = self._root / self._topic
-        if read_state(self._root, self._topic).commits != self.state.commits:
-            return  # somebody else's turn
-        shutil.rmtree(root / NEW, ignore_errors=True)
-        for table in TABLES:
-            for day in (root / table).glob("date=*"):
-                for place in day.iterdir():
-                    if str(place.relative_to(root)) not in self.state.files and place.suffix == ".parquet":
-                        place.unlink()
-                with contextlib.suppress(OSError):  # it has files
-                    day.rmdir()
+        if read_state(self._root, self._topic).commits == self.state.commits:  # else it is somebody else's turn
+            self._store.tidy(self.state.files)
 
 
 def _order(file: LakeFile) -> tuple[str, int, int]:

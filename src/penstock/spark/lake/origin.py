@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.cluster.directory import DIVISION
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.layout import TopicLayout
 from penstock.shard.checkpoint_files import COPIES
-from penstock.spark.lake.layout import TABLES
-from penstock.spark.lake.log import LOG, LakeState, lake_topics, read_state
+from penstock.spark.lake.layout import LOG, TABLES
+from penstock.spark.lake.log import LakeState, lake_topics, read_state
 from penstock.spark.origins import ArchiveOrigin, settled_log
+from penstock.spark.paths import AnyPath, path_of
+from penstock.storage.buckets import is_bucket
 
 
-def is_lake(root: Path) -> bool:
+def is_lake(root: AnyPath) -> bool:
     """Whether a directory is a lake."""
     return any(root.glob(f"*/{LOG}"))
 
@@ -39,7 +39,7 @@ class LakeOrigin(ArchiveOrigin):
         return TopicLayout(topic, messages, events)
 
 
-def whole_state(root: Path, topic: str) -> LakeState:
+def whole_state(root: AnyPath, topic: str) -> LakeState:
     """The state of a topic, with all its files there; waits out a job that is replacing some of them."""
     while True:
         state = read_state(root, topic)
@@ -52,11 +52,13 @@ def whole_state(root: Path, topic: str) -> LakeState:
             return state
 
 
-def lake_root(lake: str) -> Path:
-    """The directory of a lake that is written to, which need not be there yet; never one that is something else."""
-    if "://" in lake:
-        raise InvalidArgument(f"a lake is a directory that all machines of the cluster see, not an address: {lake!r}")
-    root = Path(lake).absolute()
+def lake_root(lake: str) -> AnyPath:
+    """Where a lake is that is written to, which need not be there yet; never something else."""
+    if "://" in lake and not is_bucket(lake):
+        raise InvalidArgument(
+            f"a lake is a directory that all machines of the cluster see, or s3://bucket/place: not {lake!r}"
+        )
+    root = path_of(lake)
     if root.exists() and not root.is_dir():
         raise InvalidArgument(f"{root} is a file: a lake is a directory")
     if is_lake(root):  # a topic may be called as a file of a data directory is
@@ -68,14 +70,14 @@ def lake_root(lake: str) -> Path:
     return root
 
 
-def _is_data_directory(root: Path) -> bool:
+def _is_data_directory(root: AnyPath) -> bool:
     """Whether a directory that is no lake is one of a broker, divided or not."""
     return any((root / name).exists() for name in (*COPIES, "journal", DIVISION))
 
 
-def known_lake(lake: str) -> Path:
-    """The directory of a lake that must be there."""
-    root = Path(lake).absolute()
+def known_lake(lake: str) -> AnyPath:
+    """Where a lake is that must be there."""
+    root = path_of(lake)
     if root.is_dir() and is_lake(root) and lake_topics(root):
         return root
     if any(root.glob("*/messages")) or _is_data_directory(root):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -16,9 +14,10 @@ from penstock.segments.schema import POSITION
 from penstock.segments.window import Window
 from penstock.segments.writer import write_row_groups
 from penstock.spark.lake.cutting import RowGroup, cut
-from penstock.spark.lake.layout import NEW, LakeFile, Limits, date_of
+from penstock.spark.lake.layout import LakeFile, Limits, date_of
+from penstock.spark.lake.store import TopicStore, store_of
 from penstock.spark.origins import open_segment
-from penstock.storage import FileStorage
+from penstock.spark.paths import AnyPath, path_of
 
 
 class LogPlace(msgspec.Struct, frozen=True):
@@ -30,9 +29,9 @@ class LogPlace(msgspec.Struct, frozen=True):
     partition: int
 
     @property
-    def topic_root(self) -> Path:
+    def topic_root(self) -> AnyPath:
         """Where its topic lies."""
-        return Path(self.root) / check_topic_name(self.topic)
+        return path_of(self.root) / check_topic_name(self.topic)
 
 
 def write_files(
@@ -42,20 +41,19 @@ def write_files(
 
     With `cover`, rows were left out: the files stand for all places from the first of these to before the second.
     """
-    storage = FileStorage(log.topic_root, readable_by="all")
+    store = store_of(log.topic_root)
     files: list[LakeFile] = []
     groups = cut(log.table, batches, limit, thinned=cover is not None)
     for _, mine in groupby(groups, key=lambda group: group.file):
         base = None if cover is None else files[-1].end if files else cover[0]
-        files.append(_write(storage, log, mine, base))
+        files.append(_write(store, log, mine, base))
     if cover is not None and files:
         files[-1] = msgspec.structs.replace(files[-1], end=cover[1])
-    for directory in sorted({str(Path(file.name).parent) for file in files}):
-        storage.sync_directory(directory)
+    store.synced(file.name for file in files)
     return files
 
 
-def _write(storage: FileStorage, log: LogPlace, groups: Iterator[RowGroup], base: int | None) -> LakeFile:
+def _write(store: TopicStore, log: LogPlace, groups: Iterator[RowGroup], base: int | None) -> LakeFile:
     content_bytes = 0
 
     def counted() -> Iterator[pa.Table]:
@@ -79,18 +77,7 @@ def _write(storage: FileStorage, log: LogPlace, groups: Iterator[RowGroup], base
         info.footer_bytes,
         info.footer_crc,
     )
-    temporary = f"{NEW}/{uuid.uuid4().hex}"  # the same task may run twice at a time
-    file = storage.create(temporary)
-    try:
-        file.write(0, chunks)
-        file.sync()
-    except OSError:
-        storage.remove(temporary)
-        raise
-    finally:
-        file.close()
-    storage.elsewhere(str(Path(written.name).parent))  # makes it, on disk
-    storage.rename(temporary, written.name)
+    store.put(written.name, chunks)
     return written
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 from penstock.cluster.snapshots import Snapshots
 from penstock.model.errors import CorruptData, TopicNotFound
@@ -18,6 +17,7 @@ from penstock.spark.lake.layout import TABLES
 from penstock.spark.lake.log import read_state
 from penstock.spark.lake.origin import LakeOrigin
 from penstock.spark.origins import DirectoryOrigin, Origin
+from penstock.spark.paths import path_of
 from penstock.views.snapshot import GroupProgress
 
 _TRIES = 5
@@ -112,7 +112,7 @@ class Side:
     def _of_lake(self, topic: str) -> Iterator[LogView]:
         """From the log of the lake alone: a file that is missing is found later, with all others."""
         assert self.place.path is not None
-        state = read_state(Path(self.place.path), topic)
+        state = read_state(path_of(self.place.path), topic)
         logs = state.logs()
         for table in TABLES:
             for number in range(state.partitions):

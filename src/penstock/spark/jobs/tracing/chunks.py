@@ -21,6 +21,7 @@ from penstock.spark.jobs.tracing.runs import Runs, stretches
 from penstock.spark.options import ReadOptions
 from penstock.spark.origins import open_segment
 from penstock.spark.slices import Span, read_span
+from penstock.storage.buckets import is_bucket
 
 EVENT_COLUMNS = [name for name in EVENTS.names if name != "partition"]
 _NONE = pa.array([], pa.int64())
@@ -58,6 +59,8 @@ def _message_tables(chunk: Chunk) -> Iterator[_Read]:
     at = span.start
     for segment in span.segments:
         start, end = max(at, segment.base), min(span.end, segment.end)
+        if is_bucket(segment.path):  # Arrow would ask it by a client of its own
+            continue
         try:
             parquet = pq.ParquetFile(segment.path, page_checksum_verification=True)
         except (OSError, pa.ArrowException):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.model.errors import InvalidArgument, TopicNotFound
 from penstock.model.schedules import SCHEDULES
 from penstock.model.units import Duration, Time, parse_duration, parse_time_us
-from penstock.spark.files.whole import sync
+from penstock.spark.files.whole import sync, write_whole, written_whole
 from penstock.spark.jobs.failing import told_clearly
 from penstock.spark.jobs.outcome import SILENCE, Outcome, Progress
 from penstock.spark.jobs.place import Place
@@ -19,6 +19,7 @@ from penstock.spark.jobs.tracing.page import page, time_of
 from penstock.spark.jobs.tracing.planning import Logs, Surveyed, chunks_of, logs_of, survey
 from penstock.spark.jobs.tracing.tables import SCHEMAS, Report, report_of
 from penstock.spark.origins import Origin
+from penstock.spark.paths import AnyPath, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +83,8 @@ def _choose(place: Place, origin: Origin, topics: Sequence[str] | None) -> list[
     return sorted(set(topics))
 
 
-def _check_out(out: str) -> Path:
-    directory = Path(out).absolute()
+def _check_out(out: str) -> AnyPath:
+    directory = path_of(out)
     if directory.exists() and not directory.is_dir():
         raise InvalidArgument(f"out: {out} is a file: give a directory, which is made if it is not there")
     return directory
@@ -115,10 +116,16 @@ def _facts(
     return told
 
 
-def _write(directory: Path, report: Report, html: str) -> None:
-    """Write all files under other names, then rename them, the page last."""
+def _write(directory: AnyPath, report: Report, html: str) -> None:
+    """Write all files under other names, then rename them, the page last; on a bucket put them, the page last."""
     import pyarrow.parquet as pq
 
+    if not isinstance(directory, Path):
+        for name in SCHEMAS:
+            with written_whole(directory / f"tables/{name}.parquet") as file:
+                pq.write_table(report.table(name), file)
+        write_whole(directory / "report.html", html.encode())
+        return
     new = directory / _NEW
     shutil.rmtree(new, ignore_errors=True)
     try:
@@ -136,7 +143,7 @@ def _write(directory: Path, report: Report, html: str) -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _plan(logs: Logs, directory: Path, topics: Sequence[str]) -> Outcome:
+def _plan(logs: Logs, directory: AnyPath, topics: Sequence[str]) -> Outcome:
     rows = []
     for key, span in sorted(logs.messages.items()):
         events = logs.events.get(key)
@@ -152,7 +159,7 @@ def _plan(logs: Logs, directory: Path, topics: Sequence[str]) -> Outcome:
 
 
 def _outcome(
-    report: Report, directory: Path, logs: Logs, surveyed: Mapping[Any, Surveyed], topics: Sequence[str]
+    report: Report, directory: AnyPath, logs: Logs, surveyed: Mapping[Any, Surveyed], topics: Sequence[str]
 ) -> Outcome:
     counts: dict[tuple[Any, Any], dict[Any, Any]] = {}
     for topic, group, stage, messages in report.rows["funnel"]:

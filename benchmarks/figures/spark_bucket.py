@@ -1,0 +1,92 @@
+"""Spark: topics of a bucket (SeaweedFS on loopback) with no server, beside Parquet read from the same files here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.bench import Bench
+from benchmarks.rows import Row, Target, compare
+from benchmarks.sparks import TOPIC, fill_broker, quiet_session, stream_seconds, to_nowhere
+from benchmarks.verify import check_count
+from penstock.embedded.broker import Broker
+from penstock.journal.bucket_storage import BucketStorage
+from penstock.journal.chain import Chain
+from penstock.model.config import BrokerConfig
+from penstock.storage.buckets import open_objects
+from penstock.storage.objects import ObjectStore
+from penstock.testing.seaweed import BUCKET, Seaweed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SEVEN_TENTHS = Target("ratio", ">=", 0.7)
+_BARE = "spark.read.parquet on the same files, local"
+_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", "priority", "deliver_at")
+Reading = Callable[[], "DataFrame"]
+
+
+def run(bench: Bench) -> list[Row]:
+    count, rounds = bench.size(5_000_000, 20_000), range(bench.size(5, 1))
+    with bench.scratch() as path, _bucket(path) as address:
+        files = _fill(address, path / "files", count)
+        with quiet_session() as spark:
+            ours, native = _frames(spark, address, files)
+            check_count("rows read by Spark", ours().count(), count)
+            to_nowhere(native())
+            pairs = [(count / to_nowhere(ours()), count / to_nowhere(native())) for _ in rounds]
+            source = {"path": address, "subscribe": TOPIC}
+            streamed = [
+                (count / stream_seconds(spark, source, bench.place(), count), count / to_nowhere(native()))
+                for _ in rounds
+            ]
+    return [
+        compare(f"Spark on a bucket: {count:,} settled, same columns", "messages/s", pairs, _BARE, _SEVEN_TENTHS),
+        compare(f"Spark on a bucket: stream, availableNow, {count:,}", "messages/s", streamed, _BARE),
+    ]
+
+
+def _frames(spark: SparkSession, address: str, files: list[str]) -> tuple[Reading, Reading]:
+    """The same columns of both: what a Python source is not asked for by a schema, it makes and sends."""
+    native = spark.read.parquet(*files).select(*_COLUMNS)
+    table = spark.read.format("penstock").options(path=address, subscribe=TOPIC).schema(native.schema)
+    return table.load, lambda: spark.read.parquet(*files).select(*_COLUMNS)
+
+
+@contextmanager
+def _bucket(path: Path) -> Iterator[str]:
+    """The address of a place in a store that was started here, which this process and its children may use."""
+    (path / "store").mkdir()
+    before = os.environ.copy()
+    with Seaweed(path / "store") as store:
+        os.environ.update(store.environment)
+        try:
+            yield f"s3://{BUCKET}/figures"
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _fill(address: str, copies: Path, count: int) -> list[str]:
+    """A topic on the bucket; its files, copied to here."""
+    objects = open_objects(address)
+    objects.put("penstock.json", b'{"version": 1, "shards": 1}')
+    shard = objects.part("shards/0/")
+    storage = BucketStorage(shard, Chain(0, os.urandom(16), "figures"), _pause, time.monotonic)
+    with Broker(storage, BrokerConfig.parse({"min_free_bytes": 0})) as broker:
+        fill_broker(broker, count)
+    return [_copy(shard, name, copies / Path(name).name) for name in shard.list(f"topics/{TOPIC}/messages/")]
+
+
+def _copy(objects: ObjectStore, name: str, place: Path) -> str:
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(objects.get(name) or b"")
+    return str(place)
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(min(0.5, 0.01 * 2**attempt))
