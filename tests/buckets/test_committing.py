@@ -12,6 +12,7 @@ import pytest
 
 from penstock.cluster.shards import Shards
 from penstock.embedded.broker import Broker
+from penstock.embedded.consumer import Delivery
 from penstock.journal import Commit
 from penstock.journal.bucket_storage import BucketStorage
 from penstock.journal.chain import Chain
@@ -21,6 +22,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.model.message import Message
 from penstock.model.placement import shard_of
 from penstock.server.commits import Commits
+from penstock.shard.operations.consuming import Consuming
 from penstock.shard.shard import Shard
 from penstock.shard.upkeep.flushing import Flusher
 from penstock.storage import Storage
@@ -216,3 +218,22 @@ def test_a_shard_tells_how_long_its_oldest_commit_takes(clock: VirtualClock) -> 
         hanging.go_on()
         one.flush()
         assert one.journal.stalled_s(clock.monotonic_s()) == 0
+
+
+def test_what_may_have_to_be_asked_for_is_read_in_a_thread(clock: VirtualClock) -> None:
+    objects = MemoryObjects()
+    with broker_on(place(objects, clock), clock, commit_interval=0) as broker:
+        shard = broker.shard
+        broker.publish_many("t", ["in a bundle"] * 2)
+        shard.journal.seal()
+        broker.publish("t", "in memory")
+        shard.checkpoint()
+        consuming = Consuming(
+            shard, Delivery, "t", "g", mode="shared", max_in_flight=10, visibility_timeout=None, session_timeout=30,
+            start="earliest", name=None,
+        )  # fmt: skip
+        found = [consuming.fetch_now(1, None) for _ in range(3)]
+        assert [consuming.must_read_segments(one) for one in found] == [True, True, False]
+        consuming.messages(found[0])
+        assert not consuming.must_read_segments(found[1]), "it was read with the one before"
+        consuming.close()

@@ -163,7 +163,9 @@ class MergedConsuming(Generic[Message]):
         for delivery, picks in found:
             self._part_of(delivery).give_back([(delivery, picks)])
         for part in {self._part_of(delivery) for delivery, _ in found}:
-            self._shards[part].flush()  # what else is waited for now may be in other shards
+            journal = self._shards[part].journal
+            commit = journal.wake_flusher if journal.is_slow else journal.flush
+            commit()  # what else is waited for now may be in other shards
         self._made_room()
 
     def ahead(self, window: int) -> int:

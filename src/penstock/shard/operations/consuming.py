@@ -104,9 +104,18 @@ class Consuming(Generic[Message]):
         for delivery, picks in found:
             for pick in picks:
                 log = delivery.topic.partitions[pick.lease.partition].messages
-                if pick.offsets.min() < log.settled_end and not contents.has(log, pick.offsets):
+                first = pick.offsets.min()
+                if (first < log.settled_end or self._is_far(log, first)) and not contents.has(log, pick.offsets):
                     return True
         return False
+
+    def _is_far(self, log: Log, offset: int) -> bool:
+        """Whether a message of the journal may have to be asked for: on a bucket all but those of the newest file."""
+        if not self._shard.storage.remote:
+            return False
+        with self._shard.lock:
+            index, current = log.find(offset), self._shard.journal.current
+            return index < len(log) and (current is None or log.block(index).sequence != current.sequence)
 
     def messages(self, fetched: Fetched, owner: object = None) -> list[Message]:
         """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest.
@@ -189,7 +198,7 @@ class Consuming(Generic[Message]):
             [(lease, offsets)],
             lambda group, lease, offsets, outcome: group.fail(now, lease, offsets, reason, None, outcome),
         )
-        if self._dispatcher.dying:
+        if self._dispatcher.dying and not self._shard.journal.is_slow:  # or the thread that keeps time does it
             bury(self._shard)
 
     def give_back(self, found: Fetched) -> None:
