@@ -114,6 +114,14 @@ def test_a_place_where_nothing_is_is_told(tmp_path: Path) -> None:
     assert "no broker was ever started on it" in output
 
 
+def test_a_benchmark_makes_no_directory_called_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output = run("bench", "publish", "--dir", "s3://bucket/place")
+    assert code == 2
+    assert "a bucket is measured through a broker" in output
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_bucket_keeps_its_number_of_shards(data: Path) -> None:
     for arguments in (((data.parent / "bucket").as_uri(),), (data, "--to", "s3://bucket/place")):
         code, output = run("reshard", *arguments, "--shards", 4)

@@ -16,6 +16,7 @@ from penstock.cli.lazy import COMMAND, new_app
 from penstock.cli.output import Format, FormatOption, new_table, show
 from penstock.cli.target import add_options, flaw_of, is_by_hand
 from penstock.cli.terminal import is_terminal, new_console
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -120,7 +121,7 @@ def _options(
         ),
     ] = False,
     directory: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--dir",
             metavar="DIR",
@@ -136,9 +137,12 @@ def _options(
         if is_by_hand(ctx, "server"):
             raise CommandError("--server and --own-server exclude each other", "leave one of them out")
         server = None
-    if directory is not None and directory.exists() and flaw_of(directory) is None:
-        raise CommandError(f"{directory} holds the data of a broker", "give another directory on the same disk")
-    return _Where(server, token, directory)
+    if directory is not None and is_bucket(directory):
+        raise CommandError("a bucket is measured through a broker that is on it", "give --server")
+    path = None if directory is None else Path(directory)
+    if path is not None and path.exists() and flaw_of(path) is None:
+        raise CommandError(f"{path} holds the data of a broker", "give another directory on the same disk")
+    return _Where(server, token, path)
 
 
 def _placed(function: Callable[..., None]) -> Callable[..., None]:

@@ -39,7 +39,7 @@ def worker(
         str | None, typer.Option(metavar="TEXT", help="A token for the server, instead of the worker's own.")
     ] = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Work on this data directory instead.")
+        str | None, typer.Option("--dir", metavar="DIR", help="Work on this data directory or bucket instead.")
     ] = None,
     grace: Annotated[
         str, typer.Option(metavar="DURATION", help="How long handlers may take to finish when it stops.")
