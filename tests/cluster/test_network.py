@@ -18,12 +18,15 @@ from penstock.client import AsyncClient
 from penstock.model.cluster_map import ClusterMap, ShardPlace
 from penstock.model.errors import BrokerClosed
 from penstock.protocol.peering import PREFIX, Introduction, PeerRefused
+from penstock.server.access.principal import ANYBODY
 from penstock.server.access.tls import peer_context
 from penstock.server.http.destinations import by_body, split_by_process
 from penstock.server.membership import Membership
 from penstock.server.peer_places import ManyMachines, Neighbours, open_streams
+from penstock.testing.line import Line
 from tests.cluster.several import SECRET, Several, several
 from tests.server.certificates import Certificates, make_certificates
+from tests.server.harness import soon
 
 _PORTS = ("native", "http", "line")
 Work = Callable[[Several], Awaitable[None]]
@@ -183,6 +186,50 @@ def test_members_may_have_any_number(tmp_path: Path) -> None:
     body = b'{"member_id": "123456789012-%b"}' % (b"0" * 16)
     assert by_body(membership, "/v1/groups/g/leave", body) == 123_456_789_012
     assert list(split_by_process(["123456789012-%s:t/0/0@1" % ("0" * 16)])) == [123_456_789_012]
+
+
+@pytest.mark.parametrize("more", ["", "origin: http://localhost\r\n"], ids=["express", "usual"])
+def test_nobody_waits_for_a_member_that_is_taken_for_gone(more: str, tmp_path: Path) -> None:
+    async def work(servers: Several) -> None:
+        topic = servers.topic_of(1)
+        with Line(servers.servers[1].address[1]) as line:
+            servers.map.addresses[1] = line.address
+            request = _post(f"/v1/topics/{topic}/publish", b'{"value": "x"}', more)
+            assert (await _ask_http(servers, 0, request))[0] == 200
+            assert len(await servers.servers[0].services.call(ANYBODY, "topics")) == 1
+            line.hold_back()  # it is there, and says nothing
+            held = asyncio.create_task(_ask_http(servers, 0, request))
+            lists = asyncio.create_task(servers.servers[0].services.call(ANYBODY, "topics"))
+            silent = servers.servers[1]
+            await soon(
+                lambda: silent.broker.layout(topic).messages[0].end == 2,
+                "it was published, and its reply is held back",
+            )
+            for shard, place in enumerate(servers.map.shards):
+                if place.process == 1:
+                    await silent.release_shard(shard, 0)
+                    await servers.take(shard, 0)
+            servers.map = ClusterMap(servers.map.shards, {0: servers.map.addresses[0]})
+            servers.tell()
+            status, told = await held
+            assert status == 503 and "it is not known whether it was done" in told["error"]
+            assert [info.name for info in await lists] == [topic]
+
+    run(tmp_path, work)
+
+
+def test_a_request_that_another_member_passes_on_is_not_judged_by_the_name_that_it_came_by(tmp_path: Path) -> None:
+    async def work(servers: Several) -> None:
+        path = f"/v1/topics/{servers.topic_of(1)}".encode()
+        request = b"GET %b HTTP/1.1\r\nhost: another.machine\r\nconnection: close\r\n\r\n" % path
+        assert (await _ask_http(servers, 1, request))[0] == 403
+        member = ManyMachines(0, SECRET, {1: servers.own_address(1)})
+        reader, writer = await open_streams(member.place_of(1), "http", 1 << 16)
+        writer.write(request)
+        assert (await reader.read()).startswith(b"HTTP/1.1 404")
+        writer.close()
+
+    run(tmp_path, work)
 
 
 def test_who_has_been_let_in_is_asked_for_the_token_of_the_client(tmp_path: Path) -> None:

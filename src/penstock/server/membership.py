@@ -75,8 +75,11 @@ class Membership:
         return NotOwner(told, shard, place.epoch, address)
 
     def update(self, cluster_map: ClusterMap) -> None:
-        """Shards have moved."""
+        """Shards have moved, or members have come or gone."""
+        gone = self.map.addresses.keys() - cluster_map.addresses.keys()
         self.map = cluster_map
+        for member in gone:
+            self.neighbours.cut_off(member)
         for changed in list(self.on_changed):
             changed()
 

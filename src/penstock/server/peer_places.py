@@ -45,6 +45,10 @@ class Neighbours(Protocol):
         """Where a member is reached as far as that is known now."""
         ...
 
+    def cut_off(self, member: int) -> None:
+        """A member is gone, or silent for so long that it is taken for gone: wait for nothing that it might say."""
+        ...
+
 
 async def open_streams(place: Place, port: str, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to a port of a member, to be read and written."""
@@ -81,6 +85,9 @@ class OneMachine:
     def place_of(self, member: int) -> Place:
         return _SocketPlace(self, member)
 
+    def cut_off(self, member: int) -> None:
+        """Nothing: whoever hangs is killed, and its sockets end with it."""
+
     def socket_of(self, member: int, port: str) -> str:
         """The path of a socket."""
         return str(self._sockets / f"{member}.{port}")
@@ -110,10 +117,20 @@ class ManyMachines:
         self.tls: ssl.SSLContext | None = None
         """What they encrypt with; None: they do not. The server sets it."""
 
+        self._connections: dict[int, list[asyncio.Transport]] = {}
         self._told_s = -_TELL_AGAIN_S
 
     def place_of(self, member: int) -> Place:
         return _NetworkPlace(self, member)
+
+    def cut_off(self, member: int) -> None:
+        for transport in self._connections.pop(member, ()):
+            transport.abort()
+
+    def connected(self, member: int, transport: asyncio.Transport) -> None:
+        """Note a connection that is to end when its member is gone."""
+        known = self._connections.get(member, [])
+        self._connections[member] = [*(each for each in known if not each.is_closing()), transport]
 
     def tell(self, member: int, address: str, error: Exception) -> None:
         """Log that a member is there and does not let this one in: that is to be set right by somebody."""
@@ -149,6 +166,7 @@ class _NetworkPlace:
             raise
         protocol = make()
         notice_its_end(caller.transport)
+        machines.connected(self._member, caller.transport)
         hand_over(caller.transport, protocol, early)
         return protocol
 

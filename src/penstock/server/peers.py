@@ -256,7 +256,7 @@ class Peers:
     def _forget_those_gone(self) -> None:
         """Connect no more to members that are gone for good."""
         for process in self._links.keys() - self._membership.map.addresses.keys():
-            self._links.pop(process).drop()
+            self._links.pop(process).drop(ConnectionLost(f"process {process} is gone"))
 
     def close(self) -> None:
         """Close the connections."""

@@ -178,7 +178,8 @@ class Front:
         if self.stopping:
             raise BrokerClosed("the server is stopping")
         needs_no_token = is_open(path)
-        self._browsers.check(headers, linked=needs_no_token)
+        if peer != PEER:  # which has checked it, under its own names
+            self._browsers.check(headers, linked=needs_no_token)
         rates = self._services.rates
         if needs_no_token or not self._asks:
             principal = NOBODY if self._asks else ANYBODY
