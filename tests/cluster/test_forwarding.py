@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from penstock.client import AsyncClient
+from penstock.server.access.tokens import TokenFile
 from tests.cluster.doors import Door, opened
 
 SHARDS = 4
@@ -146,6 +147,64 @@ def test_C11_publishes_by_http_wait_while_a_shard_moves_and_none_is_lost(tmp_pat
             async with AsyncClient(servers.address) as client:
                 stored = [message.value.decode() async for message in client.read(topic, 0)]
             assert sorted(stored) == sorted(published)
+
+    run(work())
+
+
+async def _said(door: Door, *said: bytes) -> bytes:
+    """All that is answered on one connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    try:
+        writer.write(b"".join(said))
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def test_requests_for_another_process_share_a_connection_to_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(1)
+            opened_there = servers.servers[1].services.metrics.ports["http"]
+            body = {"messages": [{"value": "x"}]}
+            for _ in range(5):
+                assert (await doors[0].ask("POST", f"/v1/topics/{topic}/messages", body))[0] == 200
+            assert opened_there.opened == 1
+
+    run(work())
+
+
+def test_a_body_that_nobody_asked_for_is_not_taken_for_the_next_request(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(tmp_path / "data") as (servers, doors):
+            topic = servers.topic_of(1)
+            path = f"/v1/topics/{topic}"
+            assert (await doors[0].ask("POST", "/v1/topics", {"name": topic}))[0] == 201
+            asked, hidden = (
+                b"%b %b HTTP/1.1\r\nhost: localhost\r\n%b\r\n" % (method, path.encode(), more)
+                for method, more in ((b"GET", b"connection: close\r\n"), (b"DELETE", b""))
+            )
+            for length in (b"content-length: %d" % len(hidden), b"transfer-encoding: chunked"):
+                body = hidden if length.startswith(b"content") else b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
+                head = asked.removesuffix(b"\r\n") + length + b"\r\n\r\n"
+                assert (await _said(doors[0], head, body)).startswith(b"HTTP/1.1 200")
+                for _ in range(3):
+                    assert (await doors[0].ask("GET", path))[0] == 200
+
+    run(work())
+
+
+def test_the_rest_of_a_body_that_was_refused_is_not_taken_for_the_next_request(tmp_path: Path) -> None:
+    async def work() -> None:
+        data = tmp_path / "data"
+        async with opened(data, auth="tokens") as (servers, doors):
+            tokens = TokenFile(str(data))
+            reader = {"authorization": f"Bearer {tokens.create('reader', ['read'], ['*'], None).secret}"}
+            topic = servers.topic_of(1)
+            for _ in range(3):  # its owner refuses it while its body is on its way
+                large = b"x" * (8 << 20)
+                assert (await doors[0].ask("POST", f"/v1/topics/{topic}/messages", large, **reader))[0] == 403
+                assert (await doors[0].ask("GET", f"/v1/topics/{topic}", **reader))[0] == 404
 
     run(work())
 

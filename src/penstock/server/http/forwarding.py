@@ -41,6 +41,7 @@ HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"trailer", b"upgrade", b"expect", b"proxy-connection"}
 )
 """Headers that concern one connection only."""
+_OF_BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Gone(BrokerClosed):
@@ -76,6 +77,7 @@ class _Reply:
         self.parser = httptools.HttpResponseParser(self)
         self.headers: list[tuple[bytes, bytes]] = []
         self.is_headed = self.is_complete = self.is_refusal = False
+        self.keeps_connection = False
         self.body: list[bytes] = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -87,6 +89,7 @@ class _Reply:
 
     def on_headers_complete(self) -> None:
         self.is_headed = True
+        self.keeps_connection = self.parser.should_keep_alive()  # which is not known any more at its end
 
     def on_body(self, body: bytes) -> None:
         self.body.append(body)
@@ -178,8 +181,9 @@ class Forwarder:
         return _Channel(*opened)
 
     async def _exchange(self, channel: _Channel, scope: Scope, receive: Receive, send: Send, body: bytes | None) -> int:
-        chunked = body is None and not any(name == b"content-length" for name, _ in scope["headers"])
-        has_body = body is not None or scope["method"] not in ("GET", "HEAD")
+        names = {name for name, _ in scope["headers"]}
+        chunked = body is None and b"content-length" not in names
+        has_body = body is not None or scope["method"] not in ("GET", "HEAD") or not _OF_BODIES.isdisjoint(names)
         channel.writer.write(head_of(scope, len(body) if body is not None else None, chunked=chunked and has_body))
         sending: asyncio.Task[None] | None = None
         if body is not None:
@@ -189,7 +193,10 @@ class Forwarder:
             sending = asyncio.create_task(_send_body(channel.writer, receive, chunked=chunked))
         watching = asyncio.create_task(disconnected(receive)) if sending is None else None
         try:
-            return await self._receive(channel, scope, send, watching)
+            status, keeps_connection = await self._receive(channel, scope, send, watching)
+            is_sent = sending is None or (sending.done() and not sending.cancelled() and sending.exception() is None)
+            channel.is_reusable = keeps_connection and is_sent  # else the rest of the body would come before the next
+            return status
         finally:
             for task in (sending, watching):
                 if task is not None:
@@ -198,8 +205,13 @@ class Forwarder:
                         await task
 
     @staticmethod
-    async def _receive(channel: _Channel, scope: Scope, send: Send, watching: asyncio.Task[None] | None) -> int:
-        """Pass the reply on as it comes; a client that goes takes the request with it."""
+    async def _receive(
+        channel: _Channel, scope: Scope, send: Send, watching: asyncio.Task[None] | None
+    ) -> tuple[int, bool]:
+        """Pass the reply on as it comes; its status, and whether another request may follow.
+
+        A client that goes takes the request with it.
+        """
         reply = _Reply()
         is_begun = False
         while not reply.is_complete:
@@ -224,8 +236,7 @@ class Forwarder:
             if is_begun and (reply.body or reply.is_complete):
                 body = reply.take_body()
                 await send({"type": "http.response.body", "body": body, "more_body": not reply.is_complete})
-        channel.is_reusable = reply.parser.should_keep_alive()
-        return int(reply.parser.get_status_code())
+        return int(reply.parser.get_status_code()), reply.keeps_connection
 
     def close(self) -> None:
         """Close what is kept."""
