@@ -133,6 +133,10 @@ class Members:
         """The last that every member said, living or not."""
         return [seen.heartbeat for seen in self._seen.values()]
 
+    def has_changed(self, number: int) -> bool:
+        """Whether a member was seen to say something new, and so to live."""
+        return number in self.living and number not in self._unsure
+
     def number_of(self, incarnation: str) -> int | None:
         """The number of a process, living or not; None if it is not known."""
         return next((n for n, seen in self._seen.items() if seen.heartbeat.incarnation == incarnation), None)

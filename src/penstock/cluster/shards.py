@@ -200,7 +200,7 @@ class Shards:
         try:
             _close_all(list(self))
         finally:
-            if self.count > 1:
+            if self._places[0] is not self._root:
                 self._root.close()
 
     def disown(self) -> None:

@@ -14,6 +14,7 @@ from penstock.cluster.shards import open_shards
 from penstock.cluster.slices import find_existing
 from penstock.embedded.administration import Administration
 from penstock.embedded.consumer import Consumer
+from penstock.embedded.presence import Presence
 from penstock.log.partition_log import Log
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
@@ -34,6 +35,7 @@ from penstock.shard.upkeep.flushing import Flusher
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage import FileStorage, Storage
+from penstock.storage.buckets import is_bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -380,13 +382,28 @@ def open_broker(
 ) -> Broker:
     """Open the broker of a directory, which is made if it is new; options are those of `BrokerConfig`.
 
-    A new directory may be divided into several `shards`, which is for good: each is a log of its own, and a topic lives
-    in one of them.
+    Or of a bucket (`s3://bucket/place`), which this program has to itself then. A new directory may be divided into
+    several `shards`, which is for good: each is a log of its own, and a topic lives in one of them.
     """
     checked = BrokerConfig.parse(config)
     if (path is None) == (storage is None):
         raise InvalidArgument("give the path of a data directory, or a storage")
+    if isinstance(path, str) and is_bucket(path):
+        return _open_on_bucket(path, checked, clock, shards)
     if path is not None:
         storage = FileStorage(path, checked.readable_by)
     assert storage is not None
     return Broker(storage, checked, clock, shards=shards)
+
+
+def _open_on_bucket(address: str, config: BrokerConfig, clock: Clock | None, shards: int | None) -> Broker:
+    presence = Presence(address, shards)
+    root = presence.place.root
+    root.on_close = presence.end
+    try:
+        broker = Broker(root, config, clock, held=range(presence.place.shards))
+    except BaseException:
+        presence.end()
+        raise
+    presence.begin(broker.shards)
+    return broker

@@ -47,6 +47,7 @@ class BucketRoot:
         self._meter, self._archives = meter, Archives(objects, meter)
         self._cache = ObjectCache(CACHE_BYTES, meter=meter)
         self._chains: list[Chain] = []
+        self.on_close: Callable[[], None] = lambda: None
 
     def keep_near(self, config: BrokerConfig) -> None:
         """Have a cache as it is configured, for all shards; before they are opened."""
@@ -99,7 +100,8 @@ class BucketRoot:
         """Each shard is owned for itself."""
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """There is nothing to let go, but perhaps somebody to tell."""
+        self.on_close()
 
     def prove(self) -> None:
         """Each shard is proven for itself."""

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from penstock.cluster.bucket_place import BucketPlace, boottime_s
 from penstock.cluster.claiming import Claim, Claiming, Give
 from penstock.cluster.members import BEAT_S, LOOK_S, TENURE_S, Heartbeat, Members
 from penstock.journal.bucket_storage import BucketStorage
 from penstock.journal.chain import Fenced
 from penstock.model.errors import NotOwner, PenstockError
 from penstock.model.processes import Move
-from penstock.server.brokers.place import BucketPlace, boottime_s
 from penstock.server.membership import Membership
 from penstock.server.metrics.process import cpu_seconds, resident_bytes
 from penstock.server.peer_places import ManyMachines

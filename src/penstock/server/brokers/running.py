@@ -8,11 +8,13 @@ import signal
 from collections.abc import Callable
 from typing import Self
 
+from penstock.cluster.bucket_place import BucketPlace, open_place
+from penstock.cluster.members import Members
 from penstock.model.cluster_map import ClusterMap, ShardPlace
+from penstock.model.errors import DirectoryLocked
 from penstock.server.access.starting import StartRefused, check_exposure
 from penstock.server.access.tls import server_context
 from penstock.server.brokers.member import BrokerMember
-from penstock.server.brokers.place import BucketPlace, open_place
 from penstock.server.brokers.wishes import Wishes
 from penstock.server.membership import Membership
 from penstock.server.peer_places import ManyMachines
@@ -45,6 +47,7 @@ class Broker:
         self._place = place = await asyncio.to_thread(open_place, self.config.data_dir, self.config.shards)
         registry = place.registry
         members = await asyncio.to_thread(registry.join, place.root.incarnation.hex(), place.patience)
+        _check_shared(members, self.config.data_dir)
         machines = ManyMachines(members.number, place.secret)
         membership = Membership(members.number, machines, ClusterMap([ShardPlace()] * place.shards, {}))
         membership.broker_id = place.broker_id
@@ -104,6 +107,14 @@ def _check(config: ServerConfig) -> None:
         )
     if config.auth == "tokens" and config.tokens_dir is None:
         raise StartRefused("tokens do not lie in a bucket", "say with --tokens-dir where they are on this machine")
+
+
+def _check_shared(members: Members, address: str) -> None:
+    """Raise DirectoryLocked if a program has the bucket to itself; one that was killed is silent soon."""
+    for number, each in members.living.items():
+        if each.embedded and number != members.number:
+            told = f"{address} is in use: a program (process {each.pid}) has it to itself, or ended a moment ago"
+            raise DirectoryLocked(told)
 
 
 def _address(config: ServerConfig, listening: tuple[str, int]) -> str:
