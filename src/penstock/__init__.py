@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from penstock import aio as aio
     from penstock.client import Client, connect
     from penstock.embedded.broker import Broker
-    from penstock.embedded.broker import open_broker as open
     from penstock.embedded.consumer import Consumer, Delivery
+    from penstock.embedded.opening import open_broker as open
     from penstock.model.config import BrokerConfig, TopicConfig
     from penstock.model.errors import (
         BrokerClosed,
@@ -61,7 +61,8 @@ else:
         {
             "penstock.aio": (),
             "penstock.embedded.consumer": ("Consumer", "Delivery"),
-            "penstock.embedded.broker": ("Broker", "open_broker as open"),
+            "penstock.embedded.broker": ("Broker",),
+            "penstock.embedded.opening": ("open_broker as open",),
             "penstock.client": ("Client", "connect"),
             "penstock.model.config": ("BrokerConfig", "TopicConfig"),
             "penstock.model.errors": (

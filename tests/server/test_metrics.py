@@ -19,6 +19,7 @@ from penstock.model.message import Message
 from penstock.model.pipelines import PipelineReport, PipelineState, QueryReport
 from penstock.server.metrics import process
 from penstock.server.metrics.catalogue import METRICS
+from penstock.server.metrics.member import MemberMeter
 from penstock.server.metrics.metrics import Metrics
 from penstock.shard.metering.meters import OTHER
 from penstock.shard.shard import Shard
@@ -92,13 +93,19 @@ def test_every_metric_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def use_bucket(metrics: Metrics) -> None:
-    """Have some requests to a bucket counted."""
+    """Have some requests to a bucket counted, and shards that come and go."""
     meter = metrics.bucket = metrics.bucket or BucketMeter()
     objects, cache = CountedObjects(MemoryObjects(), meter), ObjectCache(1 << 20, meter=meter)
     objects.create("journal/1/0", b"piece")
     for _ in range(2):
         cache.read(objects, [Range("journal/1/0", 0, 5)])
     meter.counting(lambda _: None)(1)
+    member = metrics.member = metrics.member or MemberMeter(lambda: 1.5, lambda: 3)
+    member.claims["taken"] += 1
+    member.handed_over += 1
+    member.lost += 1
+    for shard in metrics.shards:
+        shard.storage.epoch += 1  # type: ignore[misc]
 
 
 def do_everything(world: Watched, pages: list[Page]) -> None:

@@ -15,7 +15,8 @@ from penstock.aio.outcomes import Outcomes, ThreadOutcomes
 from penstock.cluster.consuming import consume
 from penstock.cluster.publishing import publish, publish_many
 from penstock.cluster.shards import Shards
-from penstock.embedded.broker import Broker, open_broker
+from penstock.embedded.broker import Broker
+from penstock.embedded.opening import open_broker
 from penstock.model.clock import Clock
 from penstock.model.errors import BrokerClosed
 from penstock.model.events import Event

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -14,11 +13,10 @@ from penstock.cluster.shards import open_shards
 from penstock.cluster.slices import find_existing
 from penstock.embedded.administration import Administration
 from penstock.embedded.consumer import Consumer
-from penstock.embedded.presence import Presence
 from penstock.log.partition_log import Log
 from penstock.model.clock import Clock
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import InvalidArgument, NotOwner
+from penstock.model.errors import NotOwner
 from penstock.model.events import Event
 from penstock.model.info import RecoveryReport, TopicInfo
 from penstock.model.layout import TopicLayout
@@ -34,8 +32,7 @@ from penstock.shard.upkeep.background import Background
 from penstock.shard.upkeep.flushing import Flusher
 from penstock.shard.upkeep.retention import retain
 from penstock.shard.upkeep.segment_process import SegmentProcess
-from penstock.storage import FileStorage, Storage
-from penstock.storage.buckets import is_bucket
+from penstock.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -370,40 +367,3 @@ def release_shard(broker: Broker, number: int) -> None:
 def lose_shard(broker: Broker, number: int, error: NotOwner) -> None:
     """Let a shard go that another process has taken: at once, without a last write, and without waiting for any."""
     broker._lose(number, error)  # noqa: SLF001
-
-
-def open_broker(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    shards: int | None = None,
-    storage: Storage | None = None,
-    clock: Clock | None = None,
-    **config: Any,
-) -> Broker:
-    """Open the broker of a directory, which is made if it is new; options are those of `BrokerConfig`.
-
-    Or of a bucket (`s3://bucket/place`), which this program has to itself then. A new directory may be divided into
-    several `shards`, which is for good: each is a log of its own, and a topic lives in one of them.
-    """
-    checked = BrokerConfig.parse(config)
-    if (path is None) == (storage is None):
-        raise InvalidArgument("give the path of a data directory, or a storage")
-    if isinstance(path, str) and is_bucket(path):
-        return _open_on_bucket(path, checked, clock, shards)
-    if path is not None:
-        storage = FileStorage(path, checked.readable_by)
-    assert storage is not None
-    return Broker(storage, checked, clock, shards=shards)
-
-
-def _open_on_bucket(address: str, config: BrokerConfig, clock: Clock | None, shards: int | None) -> Broker:
-    presence = Presence(address, shards)
-    root = presence.place.root
-    root.on_close = presence.end
-    try:
-        broker = Broker(root, config, clock, held=range(presence.place.shards))
-    except BaseException:
-        presence.end()
-        raise
-    presence.begin(broker.shards)
-    return broker

@@ -41,10 +41,7 @@ class TopicConfig:
     retention_bytes: int | None = option(None, optional(size(0, 1 << 60)))
     """When the topic's segments take more than this, the oldest go (None: no limit)."""
     archive: str | None = option(None, optional(text))
-    """A directory (relative to the data directory) that expired segments move to, instead of being deleted.
-
-    On a bucket: a place in it, or the address of another one.
-    """
+    """A directory (relative to the data directory), or a place in the bucket, that expired segments move to."""
     dedupe_window: float = option(300.0, duration())
     """How long a dedupe id is remembered."""
     protect_unacked: bool = option(default=False, parse=yes_or_no)

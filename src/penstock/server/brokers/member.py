@@ -24,6 +24,7 @@ from penstock.journal.chain import Fenced
 from penstock.model.errors import NotOwner, PenstockError
 from penstock.model.processes import Move
 from penstock.server.membership import Membership
+from penstock.server.metrics.member import FAILED, TAKEN, TOO_LATE, MemberMeter
 from penstock.server.metrics.process import cpu_seconds, resident_bytes
 from penstock.server.peer_places import ManyMachines
 from penstock.server.server import Server
@@ -77,6 +78,9 @@ class BrokerMember:
         self._proving: set[int] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._beat_wanted = asyncio.Event()
+        self.meter = server.services.metrics.member = MemberMeter(
+            tenure_left_s=lambda: self.tenure.left_s, members=lambda: len(members.living)
+        )
         self.complete = asyncio.Event()
         """Set once every shard has been seen to have an owner."""
         self._threads = {name: ThreadPoolExecutor(1, f"penstock-{name}") for name in ("beat", "look")}
@@ -316,13 +320,16 @@ class BrokerMember:
         try:
             opened = await self._server.take_shard(shard)
         except NotOwner as error:
+            self.meter.claims[TOO_LATE] += 1
             self._heed_seal(error)
         except (PenstockError, OSError) as error:
+            self.meter.claims[FAILED] += 1
             _log.error("shard %d cannot be opened: %s", shard, error)
             self.claiming.failed(shard, boottime_s())
         else:
             if shard in self._claimed_s:
                 self.tenure.trust(shard, since_s)
+            self.meter.claims[TAKEN] += 1
             self._given.pop(shard, None)
             _log.info("shard %d is here", shard, extra={"epoch": self._storage(shard).epoch})
             await asyncio.to_thread(opened.serve_all)
@@ -345,6 +352,7 @@ class BrokerMember:
         except (PenstockError, OSError) as error:
             _log.error("shard %d could not be handed over: %s", shard, error)
         else:
+            self.meter.handed_over += 1
             moving = _Moving(to, storage.epoch + 1, since_s)
             self._given[shard] = self._moving[shard] = moving
             _log.info("shard %d goes to broker %d", shard, to)
@@ -366,6 +374,7 @@ class BrokerMember:
     async def _lose(self, shard: int, error: NotOwner) -> None:
         _log.warning("shard %d is another broker's now: %s", shard, error)
         if shard in self.shards:
+            self.meter.lost += 1
             await self._server.lose_shard(shard, error)
         self._beat_wanted.set()
 

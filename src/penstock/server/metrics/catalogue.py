@@ -181,6 +181,16 @@ _METRICS = (
     _counter("penstock_bucket_cache_hits_total", "Parts of objects that were in the cache (cache_bytes)."),
     _counter("penstock_bucket_cache_misses_total", "Parts of objects that had to be read from the bucket."),
     _gauge("penstock_bucket_cache_bytes", "What the cache holds, in memory or in cache_dir."),
+    _gauge("penstock_bucket_members", "Brokers on the bucket that live, as far as this one knows.", together="max"),
+    _gauge(
+        "penstock_bucket_tenure_left_seconds",
+        "For how long messages are handed out if no heartbeat arrives any more; 2 when one has just arrived.",
+        together="min",
+    ),
+    _counter("penstock_bucket_claims_total", "Shards that were claimed, by what became of it.", ("outcome",)),
+    _counter("penstock_bucket_handed_over_total", "Shards that were handed over to other brokers."),
+    _counter("penstock_bucket_lost_total", "Shards that other brokers have taken over from this one."),
+    _gauge("penstock_bucket_shard_epoch", "How often a shard that is here had an owner.", ("shard",), together="max"),
     # The last start.
     _gauge("penstock_recovery_seconds", "How long it took to open the data directory.", together="max"),
     _gauge("penstock_recovery_journal_bytes", "How much of the journal was read for that."),

@@ -15,6 +15,7 @@ from penstock.cluster.gathering import recovery
 from penstock.model.histograms import Histogram
 from penstock.model.pipelines import PipelineState, QueryReport
 from penstock.server.metrics.catalogue import METRICS
+from penstock.server.metrics.member import MemberMeter
 from penstock.server.metrics.process import cpu_seconds, open_files, resident_bytes
 from penstock.shard.metering.meters import COUNTED
 from penstock.shard.metering.totals import Totals
@@ -70,6 +71,8 @@ def collect(metrics: Metrics) -> Iterable[Metric]:
     _put_storage(page, shards, meters)
     if metrics.bucket is not None:
         _put_bucket(page, metrics.bucket)
+    if metrics.member is not None:
+        _put_member(page, metrics.member, shards)
     _put_server(page, metrics)
     page.put("penstock_process_resident_bytes", resident_bytes())
     page.put("penstock_process_cpu_seconds_total", cpu_seconds())
@@ -194,6 +197,17 @@ def _put_bucket(page: _Page, bucket: BucketMeter) -> None:
     page.put("penstock_bucket_cache_hits_total", bucket.cache_hits)
     page.put("penstock_bucket_cache_misses_total", bucket.cache_misses)
     page.put("penstock_bucket_cache_bytes", bucket.cache_bytes)
+
+
+def _put_member(page: _Page, member: MemberMeter, shards: Shards) -> None:
+    page.put("penstock_bucket_members", member.members())
+    page.put("penstock_bucket_tenure_left_seconds", member.tenure_left_s())
+    for outcome, count in list(member.claims.items()):
+        page.put("penstock_bucket_claims_total", count, outcome)
+    page.put("penstock_bucket_handed_over_total", member.handed_over)
+    page.put("penstock_bucket_lost_total", member.lost)
+    for number, shard in shards.items():
+        page.put("penstock_bucket_shard_epoch", shard.storage.epoch, str(number))
 
 
 def _put_server(page: _Page, metrics: Metrics) -> None:

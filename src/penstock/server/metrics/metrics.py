@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from penstock.cluster.shards import Shards
 from penstock.model.histograms import REQUEST_S, Histogram
 from penstock.server.metrics.collecting import collect
+from penstock.server.metrics.member import MemberMeter
 from penstock.server.metrics.process import LoopDelay
 from penstock.server.pipelines import Pipelines
 from penstock.server.settings.options import ServerConfig
@@ -55,6 +56,8 @@ class Metrics(Collector):
         self.scrape_s = 0.0
         self.bucket: BucketMeter | None = None
         """What is asked of the bucket, if the broker is on one."""
+        self.member: MemberMeter | None = None
+        """What a broker on a bucket counts of itself."""
         self.peers_refused = 0
         """Connections that claimed to be of a member of this cluster, and could not prove it."""
         self.broker_id: Callable[[], str] = self._own_id
