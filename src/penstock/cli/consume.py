@@ -81,7 +81,9 @@ def consume(
     past = Past(partition, from_offset, parse_moment(from_time), end, deleted)
     _check(past, group, follow, no_ack)
     if follow and target.bucket is not None:
-        raise target.refusal()
+        raise CommandError(
+            "nothing is added to a bucket that is only looked at", "leave out --follow, or give --server"
+        )
     directory = target.directory
     if from_snapshot is not None and directory is not None and directory.is_dir() and flaw_of(directory) is not None:
         if group is not None:

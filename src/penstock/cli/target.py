@@ -58,7 +58,7 @@ class Target:
     token: str | None = None
     directory: Path | None = None
     bucket: str | None = None
-    """Instead of a directory; its owners are brokers, so it is only looked at."""
+    """Instead of a directory. What only reads can be done while brokers have it."""
     tls: bool = False
     ca: Path | None = None
     cert: Path | None = None
@@ -75,11 +75,9 @@ class Target:
         import penstock
 
         if self.bucket is not None:
-            if new:
-                raise self.refusal()
-            from penstock.embedded.looking import look_at
+            from penstock.embedded.looking import BucketVisitor
 
-            broker: Any = look_at(self.bucket)
+            broker: Any = BucketVisitor(self.bucket, new=new)
         elif self.directory is None:
             broker = penstock.connect(self.server, **self.secrets)
         else:
@@ -92,12 +90,6 @@ class Target:
             except penstock.TopicNotFound as error:
                 _suggest_topic(broker, error)
                 raise
-
-    def refusal(self) -> CommandError:
-        """What whoever hears that would change a bucket."""
-        return CommandError(
-            f"{self.bucket} is a bucket, which is only read here", "give --server with one of its brokers"
-        )
 
 
 def flaw_of(directory: Path) -> str | None:

@@ -125,7 +125,7 @@ def _ask(target: Target, operation: str, result: type[Result], **arguments: Any)
     import penstock
 
     if target.bucket is not None:
-        raise target.refusal()
+        raise CommandError("tokens are those of a server: a bucket has none", "give --server")
     with penstock.connect(target.server, **target.secrets) as client:
         return client.call(operation, result, **arguments)
 

@@ -1,4 +1,4 @@
-"""A bucket looked at as by a broker, while its owners go on: nothing is claimed, and nothing is changed there."""
+"""A bucket for somebody who mostly looks, while its owners go on: it is owned only when something is to be changed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.api.operation import operations_of
 from penstock.api.operations import BrokerOperations
 from penstock.cluster.directory import part_name, shards_of
 from penstock.embedded.broker import Broker
+from penstock.embedded.opening import open_broker
 from penstock.journal.bucket_reading import open_root_for_reading
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import InvalidArgument
 from penstock.model.message import StoredMessage
 from penstock.model.tokens import Scope
 from penstock.storage.read_only import ReadableStorage
@@ -21,31 +21,34 @@ from penstock.storage.scratch import ScratchStorage
 _OPERATIONS = operations_of(BrokerOperations)
 
 
-class Onlooker:
-    """A broker of which only what reads can be asked: it has the state of the moment at which it was opened."""
+class BucketVisitor:
+    """A broker on a bucket. What reads sees the moment at which it was opened, and disturbs nobody.
 
-    def __init__(self, root: ReadableStorage) -> None:
-        root.check_readable()
-        self._address = root.path
-        seen = root.part(part_name(0)) if shards_of(root) == 1 else root  # a bucket is always divided
-        self._broker = Broker(ScratchStorage(seen), BrokerConfig())
+    The first operation that does more opens the bucket, for this program alone: it is refused if somebody has it.
+    """
+
+    def __init__(self, address: str, *, new: bool = False) -> None:
+        """`new`: something is to be changed, and the bucket is made if there is none."""
+        self._address = address
+        self._is_owner = new
+        self._broker = open_broker(address) if new else look_at(open_root_for_reading(address))
 
     def __getattr__(self, name: str) -> Any:
         known = _OPERATIONS.get(name)
         if known is not None and known.scope is not Scope.READ:
-            raise self._refusal()
+            self._own()
         return getattr(self._broker, name)
 
     def replay(self, topic: str, to: str | Callable[[StoredMessage], object], **window: Any) -> int:
-        """Hand a window of the past to a function: that reads only."""
+        """Hand a window of the past to a group, or to a function: that reads only."""
         if isinstance(to, str):
-            raise self._refusal()
+            self._own()
         return self._broker.replay(topic, to, **window)
 
-    def _refusal(self) -> InvalidArgument:
-        return InvalidArgument(
-            f"{self._address} is only looked at: its owners are brokers, and one of them must be asked to change it"
-        )
+    def _own(self) -> None:
+        if not self._is_owner:
+            self._broker.close()
+            self._broker, self._is_owner = open_broker(self._address), True
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +57,8 @@ class Onlooker:
         self._broker.close()
 
 
-def look_at(address: str) -> Onlooker:
-    """What is on a bucket, as the broker that is opened next would find it."""
-    return Onlooker(open_root_for_reading(address))
+def look_at(root: ReadableStorage) -> Broker:
+    """A broker on what is read, whose changes stay in memory: it finds what the next owner would find."""
+    root.check_readable()
+    seen = root.part(part_name(0)) if shards_of(root) == 1 else root  # a bucket is always divided
+    return Broker(ScratchStorage(seen), BrokerConfig())
