@@ -156,7 +156,7 @@ class Lying(MemoryObjects):
         return outcome
 
 
-together = threading.Barrier(8)
+together = threading.Barrier(4)
 
 
 @pytest.mark.parametrize("kind", [Forgetful, Racing, Lying])
