@@ -109,3 +109,23 @@ def test_a_bucket_is_opened_with_a_meter_and_as_long_as_it_may_take(bucket: Seaw
     assert objects.get("journal/1/0") == b"v"
     assert meter.requests == {("create", "done"): 1, ("get", "done"): 1}
     assert objects.address == f"s3://{BUCKET}/counted"
+
+
+def test_of_several_objects_only_those_that_were_not_answered_are_asked_for_again() -> None:
+    meter, store = BucketMeter(), FaultyObjects(seed=5, often=0.3)
+    store.is_calm = True
+    names = [f"journal/1/{number}" for number in range(200)]
+    for name in names[::2]:
+        store.put(name, name.encode())
+    store.is_calm = False
+    objects = PersistentObjects(CountedObjects(store, meter), meter.counting(lambda _: None))
+    expected = [None if place % 2 else name.encode() for place, name in enumerate(names)]
+    assert objects.get_many(names) == expected
+    assert objects.get_ranges([Range(name, 0, 100) for name in names]) == expected
+    assert meter.requests["get", "done"] == meter.requests["get", "missing"] == 200
+    assert meter.requests["get", "failed"] > 100
+    assert meter.bytes["received", "piece"] == 2 * sum(map(len, names[::2]))
+    store.cut_off = True
+    patient = PersistentObjects(store, _end_after(3))
+    with pytest.raises(StoreUnavailable, match="enough"):
+        patient.get_many(names)

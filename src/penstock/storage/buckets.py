@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -21,7 +22,7 @@ from penstock.model.errors import InvalidArgument
 from penstock.storage.aws_files import keys_in_files
 from penstock.storage.counted import BucketMeter, CountedObjects
 from penstock.storage.object_directory import DirectoryObjects
-from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
+from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable, all_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
@@ -114,9 +115,7 @@ class BucketObjects:
             return None
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        if len(names) < 2:
-            return [self.get(name) for name in names]
-        return list(self._threads.map(self.get, names))
+        return self._at_once([partial(self.get, name) for name in names])
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         path = self._prefix + name
@@ -130,9 +129,12 @@ class BucketObjects:
             raise
 
     def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
-        if len(ranges) < 2:
-            return [self.get_range(*one) for one in ranges]
-        return list(self._threads.map(lambda one: self.get_range(*one), ranges))
+        return self._at_once([partial(self.get_range, *one) for one in ranges])
+
+    def _at_once(self, requests: Sequence[Callable[[], bytes | None]]) -> list[bytes | None]:
+        if len(requests) < 2:
+            return [request() for request in requests]
+        return all_of(list(self._threads.map(_answer, requests)))
 
     def list_folder(self, prefix: str) -> list[str]:
         whole = self._prefix + prefix
@@ -167,6 +169,13 @@ class BucketObjects:
             raise PermissionError(errno.EACCES, f"{self.address}: {_told(error)}") from error
         except self._errors.BaseError as error:
             raise StoreUnavailable(errno.EIO, f"{self.address}: {_told(error)}") from error
+
+
+def _answer(request: Callable[[], bytes | None]) -> bytes | StoreUnavailable | None:
+    try:
+        return request()
+    except StoreUnavailable as error:
+        return error
 
 
 def _told(error: Exception) -> str:

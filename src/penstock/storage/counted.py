@@ -6,11 +6,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from penstock.model.histograms import REQUEST_S, Histogram
-from penstock.storage.objects import ObjectStore, Outcome, Range
+from penstock.storage.objects import ObjectStore, Outcome, Range, SomeUnavailable
 from penstock.storage.persistent import Pause
 
 _PAGE = 1000  # names that a bucket lists or removes by one request
@@ -101,19 +101,32 @@ class CountedObjects:
         return self.get_many([name])[0]
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        found = self._ask("get", lambda: self._objects.get_many(names), _found, len(names))
-        for name, data in zip(names, found, strict=True):
-            self._moved("received", name, data)
-        return found
+        return self._ask_many(lambda: self._objects.get_many(names), names)
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         return self.get_ranges([Range(name, start, length)])[0]
 
     def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
-        found = self._ask("get", lambda: self._objects.get_ranges(ranges), _found, len(ranges))
-        for one, data in zip(ranges, found, strict=True):
-            self._moved("received", one.name, data)
-        return found
+        return self._ask_many(lambda: self._objects.get_ranges(ranges), [one.name for one in ranges])
+
+    def _ask_many(self, request: Callable[[], list[bytes | None]], names: Sequence[str]) -> list[bytes | None]:
+        """The answers to requests for objects of these names that are made at once."""
+        started_s = self._meter.monotonic_s()
+        answers: Mapping[int, bytes | None] = {}
+        try:
+            found = request()
+        except SomeUnavailable as error:
+            answers = error.answers
+            raise
+        else:
+            answers = dict(enumerate(found))
+            return found
+        finally:
+            told = [MISSING if data is None else DONE for data in answers.values()]
+            told += [FAILED] * (len(names) - len(answers))
+            self._meter.asked("get", told, self._meter.monotonic_s() - started_s)
+            for place, data in answers.items():
+                self._moved("received", names[place], data)
 
     def list_folder(self, prefix: str) -> list[str]:
         return self._ask("list", lambda: self._objects.list_folder(prefix), _pages)
@@ -127,11 +140,9 @@ class CountedObjects:
     def part(self, prefix: str) -> CountedObjects:
         return CountedObjects(self._objects.part(prefix), self._meter, self._prefix + prefix)
 
-    def _ask(
-        self, operation: str, request: Callable[[], T], outcomes: Callable[[T], Sequence[str]], count: int = 1
-    ) -> T:
+    def _ask(self, operation: str, request: Callable[[], T], outcomes: Callable[[T], Sequence[str]]) -> T:
         started_s = self._meter.monotonic_s()
-        told: Sequence[str] = [FAILED] * count
+        told: Sequence[str] = [FAILED]
         try:
             answer = request()
             told = outcomes(answer)
@@ -146,10 +157,6 @@ class CountedObjects:
 
 def _done(_: object) -> list[str]:
     return [DONE]
-
-
-def _found(answers: Sequence[bytes | None]) -> list[str]:
-    return [MISSING if data is None else DONE for data in answers]
 
 
 def _pages(names: Sequence[str]) -> list[str]:

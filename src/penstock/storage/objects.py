@@ -7,13 +7,30 @@ may have been done, may be done later, or never. Whoever must know looks what is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 
 class StoreUnavailable(OSError):
     """The store did not answer, or not with what was asked for: it may the next time."""
+
+
+class SomeUnavailable(StoreUnavailable):
+    """Some of several objects that were asked for at a time were not answered; what the others are, by their places."""
+
+    def __init__(self, error: StoreUnavailable, answers: Mapping[int, bytes | None]) -> None:
+        super().__init__(*error.args)
+        self.answers = answers
+
+
+def all_of(found: Sequence[bytes | StoreUnavailable | None]) -> list[bytes | None]:
+    """What several requests of one moment came to; raises SomeUnavailable if one of them has failed."""
+    failed = [answer for answer in found if isinstance(answer, StoreUnavailable)]
+    answers = {place: answer for place, answer in enumerate(found) if not isinstance(answer, StoreUnavailable)}
+    if failed:
+        raise SomeUnavailable(failed[0], answers) from failed[0]
+    return list(answers.values())
 
 
 class Outcome(Enum):
@@ -50,13 +67,13 @@ class ObjectStore(Protocol):
         """All of an object; None if there is none."""
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """Several objects at a time, in the order of their names."""
+        """Several objects at a time, in the order of their names; it may raise SomeUnavailable."""
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         """So many bytes of an object; fewer at its end, None if there is none."""
 
     def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
-        """Several such parts at a time, in their order."""
+        """Several such parts at a time, in their order; it may raise SomeUnavailable."""
 
     def list_folder(self, prefix: str) -> list[str]:
         """What follows a prefix that is empty or ends with `/`, up to the next one: objects and folders, sorted."""

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
+from penstock.storage.objects import ObjectStore, Outcome, Range, SomeUnavailable, StoreUnavailable
 
 Pause = Callable[[int], None]
 """Waits the longer, the more often in a row something has failed; what it raises is the end of it."""
@@ -45,13 +45,32 @@ class PersistentObjects:
         return self._ask(lambda: self._objects.get(name))
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        return self._ask(lambda: self._objects.get_many(names))
+        return self._ask_many(self._objects.get_many, names)
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         return self._ask(lambda: self._objects.get_range(name, start, length))
 
     def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
-        return self._ask(lambda: self._objects.get_ranges(ranges))
+        return self._ask_many(self._objects.get_ranges, ranges)
+
+    def _ask_many(
+        self, request: Callable[[Sequence[T]], list[bytes | None]], wanted: Sequence[T]
+    ) -> list[bytes | None]:
+        """Only what was not answered is asked for again: a bucket that is slowed down gets less to do."""
+        answers: dict[int, bytes | None] = {}
+        attempt = 0
+        while len(answers) < len(wanted):
+            left = [place for place in range(len(wanted)) if place not in answers]
+            try:
+                answers.update(zip(left, request([wanted[place] for place in left]), strict=True))
+            except SomeUnavailable as error:
+                answers.update((left[place], data) for place, data in error.answers.items())
+                attempt = 1 if error.answers else attempt + 1
+                self._pause(attempt)
+            except StoreUnavailable:
+                attempt += 1
+                self._pause(attempt)
+        return [answers[place] for place in range(len(wanted))]
 
     def list_folder(self, prefix: str) -> list[str]:
         return self._ask(lambda: self._objects.list_folder(prefix))

@@ -13,8 +13,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from penstock.storage.objects import Outcome, Range, StoreUnavailable
+from penstock.storage.objects import Outcome, Range, StoreUnavailable, all_of
 
 _OFTEN, _LATE_MAX = 0.05, 60
 
@@ -119,6 +120,18 @@ class FaultyObjects(MemoryObjects):
     def get(self, name: str) -> bytes | None:
         self._read()
         return super().get(name)
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        return all_of([self._answer(partial(self.get, name)) for name in names])
+
+    def get_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        return all_of([self._answer(partial(self.get_range, *one)) for one in ranges])
+
+    def _answer(self, request: Callable[[], bytes | None]) -> bytes | StoreUnavailable | None:
+        try:
+            return request()
+        except StoreUnavailable as error:
+            return error
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         self._read()
