@@ -31,7 +31,7 @@ Reading = Callable[[], "DataFrame"]
 
 
 def run(bench: Bench) -> list[Row]:
-    count, rounds = bench.size(5_000_000, 20_000), range(bench.size(5, 1))
+    count, rounds = bench.size(3_000_000, 20_000), range(bench.size(7, 1))
     with bench.scratch() as path, _bucket(path) as address:
         files = _fill(address, path / "files", count)
         with quiet_session() as spark:
@@ -77,7 +77,7 @@ def _fill(address: str, copies: Path, count: int) -> list[str]:
     objects.put("penstock.json", b'{"version": 1, "shards": 1}')
     shard = objects.part("shards/0/")
     storage = BucketStorage(shard, Chain(0, os.urandom(16), "figures"), _pause, time.monotonic)
-    with Broker(storage, BrokerConfig.parse({"min_free_bytes": 0})) as broker:
+    with Broker(storage, BrokerConfig.parse({"min_free_bytes": 0, "commit_interval": 0})) as broker:
         fill_broker(broker, count)
     return [_copy(shard, name, copies / Path(name).name) for name in shard.list(f"topics/{TOPIC}/messages/")]
 

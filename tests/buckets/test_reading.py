@@ -27,6 +27,7 @@ from penstock.log.records import StagedRecord
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument, StageNotFound
+from penstock.segments.reader import SegmentReader
 from penstock.segments.window import Window
 from penstock.shard.recovery import recover
 from penstock.storage.buckets import open_objects
@@ -36,8 +37,10 @@ from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import MemoryObjects, VirtualClock
 from penstock.views.snapshot import read_blocks
 from tests.buckets.seaweed import BUCKET, Seaweed
+from tests.patience import until
 from tests.shard.test_one_fold import OPTIONS, STEPS, Step, durable_part, held_by, state_of
 
+OWNER: dict[str, Any] = {"min_free_bytes": 0, "settle_after": 3600, "commit_interval": 0}
 FOLDED: dict[str, Any] = {**OPTIONS, "sync": "always"}
 numbers = itertools.count(1)
 
@@ -47,7 +50,7 @@ def owner_of(bucket: ObjectStore, grace_s: float = 600.0, **options: Any) -> Bro
     bucket.put("penstock.json", b'{"version": 1, "shards": 1}')
     chain = Chain(0, next(numbers).to_bytes(16), "somewhere:9000")
     storage = BucketStorage(bucket.part("shards/0/"), chain, lambda _: None, VirtualClock().monotonic_s, grace_s)
-    return Broker(storage, BrokerConfig.parse({"min_free_bytes": 0, "settle_after": 3600, **options}))
+    return Broker(storage, BrokerConfig.parse({**OWNER, **options}))
 
 
 def reader_of(bucket: ObjectStore) -> ReadOnlyShard:
@@ -299,3 +302,22 @@ def test_a_bucket_of_each_kind_is_read_while_a_broker_has_it(kind: str, bucket: 
     with Snapshots(address) as found:
         assert values_in(found) == [*map(str, range(60)), *["tail"] * 5]
         assert found.of("t").storage.path == f"{address}/shards/0"
+
+
+def test_the_next_row_group_is_read_while_one_is_looked_at() -> None:
+    bucket = Disappearing({})
+    broker = owner_of(bucket)
+    for _ in range(7):
+        broker.publish_many("t", [b"x"] * 10_000)
+    broker.settle()
+    with Snapshots(ReadOnlyBucket(bucket)) as found:
+        snapshot = found.of("t")
+        [segment] = snapshot.log("t", 0).segments
+        [name] = bucket.part("shards/0/").list("topics/t/messages/")
+        bucket.asked.clear()
+        with SegmentReader(snapshot.storage, name, "messages", segment) as reader:
+            tables = reader.tables(Window())
+            rows = len(next(tables))
+            until(lambda: len(bucket.asked) == 3, "the footer, a row group, and the next one")
+            assert rows + sum(map(len, tables)) == 70_000
+            assert len(bucket.asked) == 4

@@ -12,6 +12,7 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -88,6 +89,12 @@ class ObjectsFile:
         """`ahead_bytes`: how much is read where less is asked for, because what follows is asked for next."""
         self._objects, self._parts, self._ahead_bytes = objects, parts, ahead_bytes
         self._loaded = (0, b"")  # where, and what
+        self._expected: tuple[int, Future[bytes]] | None = None
+        self._reading: ThreadPoolExecutor | None = None  # of what is expected
+
+    def expect(self, position: int, length: int) -> None:
+        self._reading = self._reading or ThreadPoolExecutor(1, "penstock-ahead")
+        self._expected = position, self._reading.submit(self._load, position, length)
 
     def read(self, position: int, length: int) -> bytes:
         """Raises FileNotFoundError if an object is gone."""
@@ -102,6 +109,8 @@ class ObjectsFile:
 
     def _from(self, position: int, length: int) -> bytes:
         """The bytes at a place, or the first of them."""
+        if self._expected is not None and self._expected[0] == position:
+            self._loaded, self._expected = (position, self._expected[1].result()), None
         start, data = self._loaded
         if not start <= position < start + len(data):
             ahead_bytes = self._ahead_bytes if position else 0  # where only the head of a file is of interest
@@ -141,7 +150,9 @@ class ObjectsFile:
         return last.end if last.end < _WHOLE else len(_there(self._objects.get(last.name), last.name))
 
     def close(self) -> None:
-        """There is no descriptor to close."""
+        if self._reading is not None:
+            self._reading.shutdown(wait=False, cancel_futures=True)
+            self._reading = None
 
 
 def _there(data: bytes | None, name: str) -> bytes:

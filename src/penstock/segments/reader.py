@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Self
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from penstock.segments.schema import POSITION, SCHEMAS, TIMESTAMP
 from penstock.segments.window import OFFSET_MAX, Window
 from penstock.segments.writer import ROW_GROUPS_KEY
 from penstock.storage import File, Storage
+from penstock.storage.interface import ReadsAhead
 from penstock.storage.objects import StoreUnavailable
 
 _NOT_READ = (FileNotFoundError, PermissionError, StoreUnavailable)  # what a bucket says only now: nothing of the bytes
@@ -65,15 +67,20 @@ class SegmentReader:
         if columns is not None:
             runs = () if about is None else ("offset", "last")
             needed = list(dict.fromkeys((self._position, self._time, *runs, *columns)))
-        for number in range(self._parquet.metadata.num_row_groups):
-            first, last = self._bounds(number, self._position)
-            if window.meets(first, last, *self._bounds(number, self._time)) and self._may_speak_of(number, about):
-                self.row_groups_read += 1
-                table = self._cut(self._read(number, needed), window)
-                if about is not None:
-                    table = table.filter((pc.field("offset") <= about[1]) & (pc.field("last") >= about[0]))
-                if len(table):
-                    yield table if columns is None else _with_producer(table, columns).select(columns)
+        chosen = [number for number in range(self._parquet.metadata.num_row_groups) if self._has(number, window, about)]
+        for number, following in zip_longest(chosen, chosen[1:]):
+            self.row_groups_read += 1
+            self._bytes.load(number, following)
+            table = self._cut(self._read(number, needed), window)
+            if about is not None:
+                table = table.filter((pc.field("offset") <= about[1]) & (pc.field("last") >= about[0]))
+            if len(table):
+                yield table if columns is None else _with_producer(table, columns).select(columns)
+
+    def _has(self, number: int, window: Window, about: tuple[int, int] | None) -> bool:
+        """Whether a row group may have some of it."""
+        first, last = self._bounds(number, self._position)
+        return window.meets(first, last, *self._bounds(number, self._time)) and self._may_speak_of(number, about)
 
     def bounds(self, column: str) -> tuple[int, int]:
         """The lowest and the highest value of a column."""
@@ -142,6 +149,13 @@ class _CheckedBytes(io.RawIOBase):
         if len(data) != end - start or crc32c(data) != crc:
             raise CorruptData(self.name, start, f"{what} does not match its checksum")
         return data
+
+    def load(self, number: int, following: int | None) -> None:
+        """Have a row group at hand, and begin to read the one that is asked for after it, where that takes its time."""
+        self._region(self._regions[number][0])
+        if following is not None and isinstance(self._file, ReadsAhead):
+            start, end, _ = self._regions[following]
+            self._file.expect(start, end - start)
 
     def _region(self, position: int) -> tuple[int, int, bytes]:
         start, end, _ = self._loaded

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import posixpath
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from penstock.model.stored import is_inside
 
@@ -51,6 +51,14 @@ class File(Protocol):
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A file that can begin to read what will be asked for next."""
+
+    def expect(self, position: int, length: int) -> None:
+        """Begin to read these bytes; they may also never be asked for."""
 
 
 class Storage(Protocol):
