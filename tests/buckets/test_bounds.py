@@ -243,3 +243,12 @@ def test_a_checkpoint_names_no_bundle_that_goes_with_it(clock: VirtualClock) -> 
     found = carry_out(read(0), objects, lambda _: None)
     assert decode_state(found.checkpoint, "").bundles == []
     assert objects.list("bundles/") == []
+
+
+def test_C20_a_file_that_was_sealed_by_hand_is_a_bundle_when_the_next_one_begins(clock: VirtualClock) -> None:
+    objects = CountedObjects()
+    with Broker(place(objects, clock), config(), clock) as broker:
+        broker.publish_many("t", ["value"] * 10)
+        broker.shard.journal.seal()
+        broker.publish("t", "value")
+        until(partial(objects.has_bundles, 1), patience_s=4)  # before the thread that keeps house looks by itself

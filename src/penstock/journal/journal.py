@@ -56,6 +56,7 @@ class Journal(JournalFiles, Generic[B]):
         default_s = _REMOTE_INTERVAL_S if storage.remote else 0.0
         self._interval_s = default_s if config.commit_interval is None else config.commit_interval
         self._taken_s = float("-inf")  # when the last group was taken
+        self._is_remote = storage.remote
         self.is_slow = storage.remote or self._interval_s > 0
         self.has_own_thread = False
         """Whether a thread commits for this journal alone: then nobody else does before a group is due."""
@@ -339,6 +340,8 @@ class Journal(JournalFiles, Generic[B]):
             self.next_sequence += 1
             self.files[file.sequence] = file
             self.current = file
+        if self._is_remote:  # the one before is complete from now on: it can be a bundle
+            self.on_sealed()
         return file
 
     def _sync(self, file: JournalFile) -> None:
