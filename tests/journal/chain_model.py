@@ -41,8 +41,6 @@ class Habits(NamedTuple):
     """What is put has a name that no other process puts."""
     tidies_with_proof: bool = True
     """What nobody refers to goes with a proof, as all else."""
-    notes_first: bool = True
-    """A new owner puts a checkpoint before anything of earlier owners goes: the newest one might come to need it."""
 
 
 class State(msgspec.Struct, array_like=True):
@@ -226,7 +224,8 @@ class _Owner:
         values = yield from self._fold()
         if not set(acked) <= set(values):
             yield from self._check_is_owner("C2: a new owner does not have what was acknowledged")
-        yield from self._note() if self._habits.notes_first else self._tidy()
+        if self._random.random() < 0.5:
+            yield from self._tidy()
         working = [self._write_often(), self._keep_house()]
         while working:  # two threads
             one = self._random.choice(working)

@@ -17,6 +17,16 @@ class RemovesWithoutProof(Chain):
         self._proven = self._begun + 1
 
 
+class RemovesBeforeItsOwnCheckpoint(Chain):
+    """What earlier owners have left goes when this one has proven that it is one (rule 7)."""
+
+    def take_needless(self) -> list[str]:
+        was_swept, self._is_swept = self._is_swept, True
+        needless = super().take_needless()
+        self._is_swept = was_swept
+        return needless
+
+
 class RemovesSeals(Chain):
     """Seals go with the pieces before them (rule 5)."""
 
@@ -80,6 +90,7 @@ class GivesUpInSilence(Chain):
 
 BROKEN = [
     RemovesWithoutProof,
+    RemovesBeforeItsOwnCheckpoint,
     RemovesSeals,
     LooksOnce,
     LooksOnceWhenGiven,

@@ -13,6 +13,8 @@ The rules; a model loses messages without any one of them:
 5. Seals stay for ever: a name that was removed could be created again, by somebody who slept meanwhile.
 6. Whoever has put a seal looks at the checkpoints again. If there is a greater one, the hole may have been a piece that
    was removed: it begins again, and has written nothing.
+7. Nothing that earlier owners have left goes before an own checkpoint: a late one of theirs could need it.
+8. An epoch that was given up is not taken up again: a late answer to a request of then finds a seal.
 """
 
 from __future__ import annotations
@@ -167,7 +169,7 @@ class Chain:
         self.end = Mark(owned, 0)
         """Where the next piece goes."""
         self._newest: CheckpointName | None = None
-        self._is_swept = False  # of what owners before have left
+        self._is_swept = False  # of what owners before have left, behind an own checkpoint
         self._removed_to = 0  # pieces of this epoch before are removed, or are about to be
         self._begun = self._proven = 0  # pieces that it has begun to write, and the number of the last that is there
         self._doomed: deque[tuple[int, Sequence[str]]] = deque()  # how many were begun then, and names
@@ -267,6 +269,8 @@ class Chain:
             doomed.append(checkpoint_name(self._newest))
         else:
             doomed += yield from self._left_by_others(name, start)
+            while self._doomed:  # what was needless before has to be proven behind this checkpoint (rule 7)
+                doomed += self._doomed.popleft()[1]
             self._is_swept = True
         removed_to = start.n if start.epoch == self.epoch else 0
         doomed += [piece_name(Mark(self.epoch, n)) for n in range(self._removed_to, removed_to)]
@@ -293,11 +297,11 @@ class Chain:
     @property
     def awaits_proof(self) -> bool:
         """Whether something could go if one more piece came, and none has been begun."""
-        return bool(self._doomed) and self._doomed[-1][0] == self._begun
+        return self._is_swept and bool(self._doomed) and self._doomed[-1][0] == self._begun
 
     def take_needless(self) -> list[str]:
         """Names that may go, now and at any later time."""
         needless: list[str] = []
-        while self._doomed and self._doomed[0][0] < self._proven:
+        while self._is_swept and self._doomed and self._doomed[0][0] < self._proven:
             needless += self._doomed.popleft()[1]
         return needless
