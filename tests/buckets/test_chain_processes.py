@@ -9,11 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.journal.chain import Found, read
+from penstock.journal.chain import Chain, Fenced, Found, read
+from penstock.journal.chain_layout import Piece
 from penstock.journal.conversing import carry_out
 from penstock.storage.buckets import open_objects
 from penstock.storage.objects import ObjectStore
@@ -22,6 +25,7 @@ from tests.buckets.chain_process import Value, pause, values_of
 
 pytestmark = pytest.mark.crash
 PROCESSES, DISTURBANCES = 3, 12
+CLAIMERS, CLAIMS = 8, 3
 
 
 class Processes:
@@ -88,6 +92,29 @@ def test_C1_C2_C4_processes_take_over_from_one_another_and_nothing_is_lost(
     finally:
         processes.end()
     _check(open_objects(address), processes.acked())
+
+
+def test_C1_of_eight_that_claim_for_one_dead_owner_at_once_one_has_the_chain(bucket: Seaweed) -> None:
+    objects = open_objects(f"s3://{BUCKET}/claimed-at-once")
+    for epoch in range(1, CLAIMS + 1):
+        chains = [Chain(0, (CLAIMERS * epoch + number).to_bytes(16), str(number)) for number in range(CLAIMERS)]
+        with ThreadPoolExecutor(CLAIMERS) as threads:
+            fenced = list(threads.map(partial(_claim, objects, epoch - 1), chains))
+        assert fenced.count(None) == 1
+        owner = chains[fenced.index(None)]
+        assert owner.epoch == epoch
+        assert {seal.incarnation for seal in fenced if seal is not None} == {owner.incarnation}, "all know who it is"
+        carry_out(owner.append(1, 0, b"it writes"), objects, pause)
+    assert len(carry_out(read(0), objects, pause).pieces) == CLAIMS
+
+
+def _claim(objects: ObjectStore, dead_epoch: int, chain: Chain) -> Piece | None:
+    """Claim a chain; the seal of somebody else who was quicker."""
+    try:
+        carry_out(chain.claim(dead_epoch), objects, pause)
+    except Fenced as error:
+        return error.seal
+    return None
 
 
 def _check(objects: ObjectStore, acked: list[Value]) -> None:
