@@ -17,6 +17,7 @@ import pytest
 from penstock.client import AsyncClient, Client
 from penstock.client.client import AsyncClient as Awaited
 from penstock.model.cluster_map import ClusterMap
+from penstock.model.errors import LeaseLost
 from penstock.testing.line import Line
 from tests.cluster.several import Several, several
 from tests.server.harness import soon
@@ -125,6 +126,29 @@ def test_C12_a_thread_that_waits_for_a_lost_owner_gets_its_reply_from_the_next(i
                 assert await publishing == list(range(21))
             async with AsyncClient(lines[2].address) as client:
                 assert [message.offset async for message in client.read(topic, 0)] == list(range(21))
+
+    run(work())
+
+
+def test_what_was_leased_by_a_server_that_is_gone_for_good_is_lost(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with behind_lines(tmp_path / "data") as (servers, lines), AsyncClient(all_of(lines)) as client:
+            topic = servers.topic_of(1)
+            await client.publish(topic, "one")
+            link = client.links.link_to_topic(topic)
+            assert link is not None
+            async with await client.consumer(topic, "g") as consumer:
+                messages = await consumer.receive(1, wait=10)
+                end(lines[1])
+                await soon(lambda: not link.connected, "the connection is lost")
+                await servers.move(servers.map.shard_of(topic), 2)
+                servers.map = ClusterMap(servers.map.shards, {0: lines[0].address, 2: lines[2].address})
+                servers.tell()
+                await soon(lambda: link.closed, "it is known to be gone")
+                for finish in (consumer.ack, consumer.release):
+                    with pytest.raises(LeaseLost):
+                        await finish(messages)
+                assert [message.value for message in await consumer.receive(1, wait=10)] == [b"one"]
 
     run(work())
 

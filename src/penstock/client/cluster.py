@@ -314,7 +314,7 @@ class Cluster:
                     self._park(request)
             self._go_on(shard)
         for link in links.values():
-            link.drop()
+            link.drop(ConnectionLost("another process has everything now: it is not known what was done of this"))
         self._tell()
 
     def _learn(self, shard: int, epoch: int, address: str) -> bool:

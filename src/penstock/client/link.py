@@ -363,6 +363,7 @@ class Link:
         if self.closed:
             return None
         self.closed = True
+        self.generation = 0  # what was leased on its connections is lost
         self._connected.set()
         if self._sweeping is not None:
             self._sweeping.cancel()
