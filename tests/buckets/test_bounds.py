@@ -19,7 +19,7 @@ from penstock.model.message import Message
 from penstock.segments.window import Window
 from penstock.shard.reading.log_reader import LogReader
 from penstock.shard.shard import Shard
-from penstock.shard.upkeep.settling import Settler
+from penstock.shard.upkeep.settling import Settler, tidy
 from penstock.storage.objects import ObjectStore, Outcome, Range
 from penstock.testing import MemoryObjects, VirtualClock
 from tests.patience import until
@@ -252,3 +252,23 @@ def test_C20_a_file_that_was_sealed_by_hand_is_a_bundle_when_the_next_one_begins
         broker.shard.journal.seal()
         broker.publish("t", "value")
         until(partial(objects.has_bundles, 1), patience_s=4)  # before the thread that keeps house looks by itself
+
+
+def test_what_waited_to_be_removed_when_an_owner_ended_is_removed_by_the_next_one(clock: VirtualClock) -> None:
+    objects = CountedObjects()
+    first = Shard(place(objects, clock, grace_s=600), config(), clock)
+    publish(first, "value")
+    Settler(first).settle(everything=True)
+    first.delete_topic("t")
+    first.flush()
+    Settler(first).settle()
+    first.close()
+    assert len(objects.list("topics/")) == 1, "somebody may be reading it"
+    second = Shard(place(objects, clock, grace_s=600), config(), clock)
+    tidy(second)
+    second.journal.prove()
+    second.storage.remove_due()
+    assert len(objects.list("topics/")) == 1
+    clock.advance(601)
+    second.storage.remove_due()
+    assert objects.list("topics/") == []

@@ -57,7 +57,7 @@ class Shard:
         self.lock, self.state, self.catalog, self.folding = core.lock, core.state, core.catalog, core.folding
         self.journal, self.broker_id, self.epoch = core.journal, core.broker_id, core.epoch
         self.recovery = found.report
-        self.untidy = not found.clean  # whether there may be files that nothing refers to
+        self.untidy = not found.clean or self.storage.remote  # whether there may be files that nothing refers to
         self.topics = Topics(core)
         self.publishing = Publishing(core, self.topics)
         self.checkpoints = Checkpoints(core, found.checkpoint_number)
