@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -206,3 +207,24 @@ def test_handing_over_ends_when_the_bucket_does_not_answer() -> None:
     objects.cut_off = True
     with pytest.raises(StoreUnavailable, match="does not answer"):
         place.hand_over(TWO)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_L1_C10_who_gives_a_shard_up_and_opens_it_again_loses_nothing(seed: int) -> None:
+    objects, chance = FaultyObjects(seed, often=0.1), random.Random(seed)
+    place, epochs, published = storage(objects, ONE), [0], []
+    for turn in range(6):
+        broker = broker_on(place)
+        assert broker.shard.epoch > epochs[-1], "no epoch is taken up again"
+        epochs.append(broker.shard.epoch)
+        for number in range(chance.randrange(8)):
+            broker.publish("t", f"{turn}.{number}")
+            published.append(f"{turn}.{number}")
+            if chance.random() < 0.2:
+                chance.choice([broker.settle, broker.shard.checkpoint])()
+        lose_shard(broker, 0, NotOwner("nobody answers", SHARD))
+        [place] = broker.shards._places  # type: ignore[assignment]
+        broker.close()
+    objects.is_calm = True
+    with broker_on(place) as broker:
+        assert [message.value.decode() for message in broker.read("t")] == published

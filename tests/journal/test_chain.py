@@ -155,6 +155,19 @@ def test_an_owner_hands_over_and_the_other_needs_no_seal_of_its_own() -> None:
     assert bodies(store) == [b"before", b"after"]
 
 
+def test_an_owner_hands_over_behind_a_piece_of_which_it_never_heard() -> None:
+    store = MemoryObjects()
+    first, second = owner(store, 1), Chain(0, (2).to_bytes(16), "b")
+    sending: Generator[Any, Any, Any] = first.append(1, 0, b"unheard")
+    create = next(sending)
+    store.create(create.name, create.data)
+    sending.close()
+    carry(first.hand_over(second.incarnation, second.address), store)
+    found: Found = carry(second.claim(dead_epoch=1), store)
+    assert [piece.body for piece in found.pieces] == [b"unheard"]
+    assert second.end == Mark(2, 0)
+
+
 def test_what_was_handed_to_somebody_who_does_not_come_can_be_taken() -> None:
     store = MemoryObjects()
     first, second = owner(store, 1), Chain(0, (2).to_bytes(16), "b")
