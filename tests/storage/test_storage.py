@@ -374,3 +374,9 @@ def test_a_file_of_another_directory_is_linked_or_copied(
     with pytest.raises(FileExistsError):
         storage.adopt(source, "a/b/c")
     assert made.read_bytes() == b"another"
+
+
+def test_a_directory_does_not_take_the_address_of_a_bucket_for_a_path(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="to directories"):
+        FileStorage(tmp_path / "data").elsewhere("s3://bucket/cold")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

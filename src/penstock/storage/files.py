@@ -159,6 +159,10 @@ class FileStorage:
         return status.f_bavail * status.f_frsize
 
     def elsewhere(self, path: str) -> FileStorage:
+        if "://" in path:
+            raise OSError(
+                errno.EINVAL, "brokers on a bucket archive to buckets, those on a directory to directories", path
+            )
         return FileStorage(self._base / path, self._readable_by)
 
     def part(self, name: str) -> FileStorage:
