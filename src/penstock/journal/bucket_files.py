@@ -104,12 +104,18 @@ class BundleFile(ReadFile):
     def __init__(self, cache: ObjectCache, objects: ObjectStore, name: str, size_bytes: int) -> None:
         super().__init__(cache, objects, name)
         self._size_bytes = size_bytes
+        self._last = (0, b"")  # the part that was read last, and where it begins: blocks are read one after the other
 
     def read(self, position: int, length: int) -> bytes:
         end = min(position + length, self._size_bytes)
-        first = position - position % _PART_BYTES
-        parts = self.parts(first, end)
-        return self._read(parts)[position - first : end - first] if parts else b""
+        first, data = self._last
+        if not first <= position <= end <= first + len(data):
+            first = position - position % _PART_BYTES
+            parts = self.parts(first, end)
+            data = self._read(parts) if parts else b""
+            if len(parts) == 1:
+                self._last = first, data
+        return data[position - first : end - first]
 
     def keep(self, content: bytes) -> None:
         """All of it was just written: have what is wanted next in the cache."""
