@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -243,3 +246,35 @@ def test_keys_are_taken_from_the_files_of_profiles_too(
     objects = open_objects(f"s3://{BUCKET}/{tmp_path.name}")
     objects.put("a", b"value")
     assert objects.get("a") == b"value"
+
+
+class SlowAnswers(BaseHTTPRequestHandler):
+    """Takes whatever is put, and says so a while later."""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(1.5)
+        with contextlib.suppress(OSError):
+            self.send_response(200)
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+def test_what_is_large_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowAnswers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+            objects = open_objects("s3://bucket/place", timeout_s=0.5)
+            assert objects.create("small", b"v") == Outcome.UNKNOWN
+            assert objects.create("large", bytes(9 << 20)) == Outcome.DONE
+        finally:
+            server.shutdown()
+            thread.join()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
 _TIMEOUT_S, _CONNECT_TIMEOUT_S = 20.0, 3.0
+_LARGE_BYTES, _LARGE_TIMEOUT_S = 8 << 20, 300.0  # a bundle on a slow line takes its time, and nobody waits for it
 _AT_ONCE = 32
 _TOLD_MAX = 300
 _BEYOND = "status code: 416"  # the object ends before
@@ -43,7 +44,8 @@ def is_bucket(address: str) -> bool:
 def open_objects(address: str, meter: BucketMeter | None = None, timeout_s: float = _TIMEOUT_S) -> ObjectStore:
     """The bucket, or the place in one, of an address: `s3://bucket/place` or `file:///directory`.
 
-    `meter`: hears of every request. `timeout_s`: how long one may take before its outcome is not known.
+    `meter`: hears of every request. `timeout_s`: how long one may take before its outcome is not known; sending an
+    object of more than 8 MiB may take five minutes.
     """
     objects = _open(address, timeout_s)
     return objects if meter is None else CountedObjects(objects, meter)
@@ -56,7 +58,8 @@ def _open(address: str, timeout_s: float) -> ObjectStore:
         return DirectoryObjects(f"/{place}")
     if parts.scheme != "s3" or not parts.netloc:
         raise InvalidArgument(f"{address!r} is no address of a bucket: give s3://bucket/place or file:///directory")
-    return BucketObjects(_s3(parts.netloc, timeout_s), f"s3://{parts.netloc}", f"{place}/" if place else "")
+    store, patient = _s3(parts.netloc, timeout_s), _s3(parts.netloc, max(timeout_s, _LARGE_TIMEOUT_S))
+    return BucketObjects(store, patient, f"s3://{parts.netloc}", f"{place}/" if place else "")
 
 
 def _s3(bucket: str, timeout_s: float) -> S3Store:
@@ -82,13 +85,15 @@ def _s3(bucket: str, timeout_s: float) -> S3Store:
 class BucketObjects:
     """A place in a bucket."""
 
-    def __init__(self, store: S3Store, bucket: str, prefix: str, threads: ThreadPoolExecutor | None = None) -> None:
-        """`bucket`: its address, for people."""
+    def __init__(
+        self, store: S3Store, patient: S3Store, bucket: str, prefix: str, threads: ThreadPoolExecutor | None = None
+    ) -> None:
+        """`patient`: the same one, for sending what is large; `bucket`: its address, for people."""
         import obstore
         import obstore.exceptions
 
         self._obstore, self._errors = obstore, obstore.exceptions
-        self._store, self._bucket, self._prefix = store, bucket, prefix
+        self._store, self._patient, self._bucket, self._prefix = store, patient, bucket, prefix
         self._threads = threads or ThreadPoolExecutor(_AT_ONCE, "penstock-bucket")
         self._process = os.getpid()
 
@@ -98,7 +103,7 @@ class BucketObjects:
 
     def create(self, name: str, data: bytes) -> Outcome:
         try:
-            self._ask(lambda: self._obstore.put(self._store, self._prefix + name, data, mode="create"))
+            self._ask(lambda: self._obstore.put(self._for(data), self._prefix + name, data, mode="create"))
         except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
             return Outcome.EXISTS
         except StoreUnavailable:
@@ -106,7 +111,10 @@ class BucketObjects:
         return Outcome.DONE
 
     def put(self, name: str, data: bytes) -> None:
-        self._ask(lambda: self._obstore.put(self._store, self._prefix + name, data))
+        self._ask(lambda: self._obstore.put(self._for(data), self._prefix + name, data))
+
+    def _for(self, data: bytes) -> S3Store:
+        return self._patient if len(data) > _LARGE_BYTES else self._store
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -153,7 +161,7 @@ class BucketObjects:
             self._ask(lambda: self._obstore.delete(self._store, [self._prefix + name for name in names]))
 
     def part(self, prefix: str) -> BucketObjects:
-        return BucketObjects(self._store, self._bucket, self._prefix + prefix, self._threads)
+        return BucketObjects(self._store, self._patient, self._bucket, self._prefix + prefix, self._threads)
 
     def _ask(self, request: Callable[[], T]) -> T:
         """The answer to a request; errors as the seam has them, but for those of a create."""
