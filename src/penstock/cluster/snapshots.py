@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from penstock.cluster.directory import part_name, shards_of
 from penstock.journal.bucket_reading import open_root_for_reading
@@ -33,14 +33,13 @@ class Snapshots:
         count = shards_of(root)
         if count is not None or root.is_shared:
             root.check_readable()
-        self._parts: list[Snapshot] = []
-        try:
-            for number in range(count or 1):
-                storage = root if count is None else root.part(part_name(number))
-                self._parts.append(Snapshot(storage, Place(number, count or 1)))
-        except BaseException:
-            self.close()
-            raise
+        self._parts = _Parts(root, count)
+        if not root.is_shared:  # a directory is shown as it is now
+            try:
+                list(self._parts)
+            except BaseException:
+                self.close()
+                raise
 
     def of(self, topic: str, partition: int = 0) -> Snapshot:
         """The shard that has a partition of a topic; its home, if none has."""
@@ -83,7 +82,7 @@ class Snapshots:
 
     def close(self) -> None:
         """Close the files; closing twice is harmless."""
-        for part in self._parts:
+        for part in self._parts.opened:
             part.close()
 
     def __enter__(self) -> Self:
@@ -91,6 +90,36 @@ class Snapshots:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
+
+
+class _Parts(Sequence[Snapshot]):
+    """The snapshots of shards, each made when it is first asked for: most questions are about one."""
+
+    def __init__(self, root: ReadableStorage, count: int | None) -> None:
+        """`count`: of shards; None for a directory that is not divided."""
+        self._root, self._count = root, count
+        self._made: dict[int, Snapshot] = {}
+
+    def __len__(self) -> int:
+        return self._count or 1
+
+    @overload
+    def __getitem__(self, number: int) -> Snapshot: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Snapshot]: ...
+    def __getitem__(self, number: int | slice) -> Snapshot | Sequence[Snapshot]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        place = range(len(self))[number]
+        if place not in self._made:
+            storage = self._root if self._count is None else self._root.part(part_name(place))
+            self._made[place] = Snapshot(storage, Place(place, len(self)))
+        return self._made[place]
+
+    @property
+    def opened(self) -> list[Snapshot]:
+        """Those that were made."""
+        return list(self._made.values())
 
 
 def _topic_and_name(group: GroupProgress) -> tuple[str, str]:
