@@ -100,22 +100,8 @@ class Consuming(Generic[Message]):
 
     def must_read_segments(self, found: Fetched) -> bool:
         """Whether getting the content may take milliseconds."""
-        contents = self._dispatcher.contents
-        for delivery, picks in found:
-            for pick in picks:
-                log = delivery.topic.partitions[pick.lease.partition].messages
-                first = pick.offsets.min()
-                if (first < log.settled_end or self._is_far(log, first)) and not contents.has(log, pick.offsets):
-                    return True
-        return False
-
-    def _is_far(self, log: Log, offset: int) -> bool:
-        """Whether a message of the journal may have to be asked for: on a bucket all but those of the newest file."""
-        if not self._shard.storage.remote:
-            return False
-        with self._shard.lock:
-            index, current = log.find(offset), self._shard.journal.current
-            return index < len(log) and (current is None or log.block(index).sequence != current.sequence)
+        are_far = self._dispatcher.contents.are_far
+        return any(are_far(_log_of(delivery, pick.lease), pick.offsets) for delivery, picks in found for pick in picks)
 
     def messages(self, fetched: Fetched, owner: object = None) -> list[Message]:
         """The messages that were leased; what cannot be read fails, and does not stand in the way of the rest.

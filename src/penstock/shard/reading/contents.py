@@ -137,6 +137,19 @@ class Contents:
         chunk = self._cached(log, offsets.min())
         return chunk is not None and chunk.end > offsets.max()
 
+    def are_far(self, log: Log, offsets: Offsets) -> bool:
+        """Whether getting these may take milliseconds."""
+        first = offsets.min()
+        return (first < log.settled_end or self._is_remote(log, first)) and not self.has(log, offsets)
+
+    def _is_remote(self, log: Log, offset: int) -> bool:
+        """Whether a message of the journal may have to be asked for: on a bucket all but those of the newest file."""
+        if not self._core.storage.remote:
+            return False
+        with self._core.lock:
+            index, current = log.find(offset), self._core.journal.current
+            return index < len(log) and (current is None or log.block(index).sequence != current.sequence)
+
     def _cached(self, log: Log, offset: int) -> Chunk | None:
         with self._lock:
             chunks = self._chunks.get(log, ())
