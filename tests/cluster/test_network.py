@@ -147,6 +147,15 @@ def test_a_member_that_answers_nothing_is_given_up(tmp_path: Path, monkeypatch: 
     asyncio.run(main())
 
 
+def test_those_who_ask_at_once_share_a_link(tmp_path: Path) -> None:
+    async def work(servers: Several) -> None:
+        first, native = servers.servers[0].services, servers.servers[1].services.metrics.ports["native"]
+        await asyncio.gather(*(first.call(ANYBODY, "topics") for _ in range(10)))
+        await soon(lambda: native.open == 1, "the others are closed")
+
+    run(tmp_path, work)
+
+
 def test_a_member_that_is_gone_for_good_is_not_called_any_more(tmp_path: Path) -> None:
     async def work(servers: Several) -> None:
         first = servers.servers[0]

@@ -12,7 +12,7 @@ from penstock.spark.pipelines.running import check_names, place_of
 from tests.pipelines.harness import declare
 
 WHOLE = """
-server: 127.0.0.1:9100
+server: 127.0.0.1:9100, localhost:9101
 checkpoints: ./state
 settings: {spark.sql.shuffle.partitions: 2}
 pipelines:
@@ -42,7 +42,7 @@ pipelines:
 """
 WRONG = """
 checkpoint: here
-server: nowhere
+server: 127.0.0.1:9100,nowhere
 pipelines:
   orders:
     sources:
@@ -81,7 +81,7 @@ def problems_of(path: Path) -> list[str]:
 
 def test_a_file_declares_what_is_in_it(tmp_path: Path) -> None:
     declared = declare(tmp_path, WHOLE)
-    assert (declared.server, declared.checkpoints) == ("127.0.0.1:9100", tmp_path / "state")
+    assert (declared.server, declared.checkpoints) == ("127.0.0.1:9100, localhost:9101", tmp_path / "state")
     assert declared.settings == {"spark.sql.shuffle.partitions": "2"}
     orders = declared.pipelines["orders"]
     assert orders.sources["orders"] == Source(
@@ -235,7 +235,7 @@ def test_the_server_is_the_given_one_or_that_of_the_file_or_of_the_environment(t
     other = declare(tmp_path, "pipelines: {a: {sources: {s: {topic: a}}, sinks: {o: {from: s, topic: b}}}}")
     environment = {"PENSTOCK_SERVER": "e:1", "PENSTOCK_TOKEN": "t", "PENSTOCK_TLS": "1"}
     assert place_of(named, environment, server="g:1").servers == "g:1"
-    assert place_of(named, environment).servers == "127.0.0.1:9100"
+    assert place_of(named, environment).servers == "127.0.0.1:9100, localhost:9101"
     assert place_of(other, {}).servers == "127.0.0.1:9000"
     place = place_of(other, environment)
     assert (place.servers, place.token, place.tls) == ("e:1", "t", True)

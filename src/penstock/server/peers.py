@@ -245,6 +245,10 @@ class Peers:
                 link.drop()
                 raise BrokerClosed(f"process {process} cannot be reached: try again") from error
             link.backoff_max_s = _AGAIN_S
+            meanwhile = self._links.get(process)
+            if meanwhile is not None and not meanwhile.closed:  # somebody else was quicker
+                link.drop()
+                link = meanwhile
             self._links[process] = link
         if not link.connected:  # it connects again by itself
             raise BrokerClosed(f"process {process} cannot be reached: try again")

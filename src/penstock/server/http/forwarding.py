@@ -119,6 +119,7 @@ class Forwarder:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._kept: dict[int, list[_Channel]] = {}
+        membership.on_changed.append(self._forget_those_gone)
 
     async def forward(
         self, process: Callable[[], int | None], scope: Scope, receive: Receive, send: Send, body: bytes | None
@@ -237,6 +238,11 @@ class Forwarder:
                 body = reply.take_body()
                 await send({"type": "http.response.body", "body": body, "more_body": not reply.is_complete})
         return int(reply.parser.get_status_code()), reply.keeps_connection
+
+    def _forget_those_gone(self) -> None:
+        for process in self._kept.keys() - self._membership.map.addresses.keys():
+            for channel in self._kept.pop(process):
+                channel.close()
 
     def close(self) -> None:
         """Close what is kept."""

@@ -96,10 +96,11 @@ def circles(declared: Declared) -> list[str]:
 
 
 def _server(given: Given) -> str:
-    host, _, port = text(given).rpartition(":")
-    number = parse_digits(port)
-    if not host or number is None or number > 65_535:
-        raise InvalidArgument(f"{given.value!r} is not an address such as '127.0.0.1:9000'")
+    for address in text(given).split(","):
+        host, _, port = address.strip().rpartition(":")
+        number = parse_digits(port)
+        if not host or number is None or number > 65_535:
+            raise InvalidArgument(f"{address.strip()!r} is not an address such as '127.0.0.1:9000'")
     return text(given)
 
 
