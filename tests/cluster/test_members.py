@@ -116,6 +116,21 @@ def test_a_shard_goes_where_it_is_told_to_and_stays_there() -> None:
     cluster.run_until(cluster.is_even, 5.0)
 
 
+def test_an_even_share_that_was_asked_for_counts_for_members_that_were_not_noticed_yet() -> None:
+    cluster = VirtualCluster(4, balance_after_s=1000.0)
+    cluster.start()
+    cluster.run(5)
+    assert cluster.is_served()
+    cluster.start(2)
+    for member in cluster.alive:
+        member.claiming.balance()
+    cluster.run_until(cluster.is_even, 10)
+    cluster.run(10)
+    cluster.start()
+    cluster.run(100)
+    assert not cluster.is_even(), "it does not count for those that come later"
+
+
 def test_a_shard_that_was_given_to_one_that_dies_is_taken_by_another() -> None:
     cluster = VirtualCluster(3, balance_after_s=2.0)
     cluster.start(3)

@@ -64,6 +64,7 @@ class Claiming:
         self._vacant: dict[int, _Vacancy] = {}
         self._able: frozenset[int] = frozenset()
         self._changed_s = -math.inf
+        self._wished_s: float | None = None  # when somebody asked for an even share that not all may have yet
         self.is_steady = False
         """Whether shards stay where somebody wished them, until members come or go."""
         self._wanted: dict[int, int] = {}  # where shards that are here are to go
@@ -125,8 +126,8 @@ class Claiming:
         self._wanted[shard], self.is_steady = to, True
 
     def balance(self) -> None:
-        """Share the shards evenly as soon as that can be done."""
-        self.is_steady, self._changed_s = False, -math.inf
+        """Share the shards evenly as soon as that can be done, also with members that are just being noticed."""
+        self.is_steady, self._wished_s = False, self._members.watched_s
 
     # What to do.
 
@@ -175,6 +176,7 @@ class Claiming:
         self, dealt: dict[int, int], own: Heartbeat, owners: dict[int, tuple[int, int]], now_s: float
     ) -> list[Claim | Give]:
         """A shard that is here and ought to be elsewhere: all of them where it drains, else one at a time."""
+        self._forget_wish(dealt, owners)
         mine = [shard for shard in own.shards if owners[shard][1] == self._members.number]
         for shard, to in list(self._wanted.items()):
             if shard not in mine or to not in self._able:
@@ -184,7 +186,13 @@ class Claiming:
         if own.draining:
             return [Give(shard, dealt[shard]) for shard in mine if shard in dealt]
         is_steady = self.is_steady or any(each.steady for each in self._members.living.values())
-        if is_steady or now_s - self._changed_s < self._balance_after_s:
+        if is_steady or (self._wished_s is None and now_s - self._changed_s < self._balance_after_s):
             return []
         away = [Give(shard, dealt[shard]) for shard in mine if shard in dealt and dealt[shard] != own.number]
         return list(away[:1])
+
+    def _forget_wish(self, dealt: dict[int, int], owners: dict[int, tuple[int, int]]) -> None:
+        """Once all have their share, among members that everybody has had the time to notice."""
+        is_even = all(dealt.get(shard) == owner for shard, (_, owner) in owners.items())
+        if self._wished_s is not None and is_even and self._members.watched_s - self._wished_s >= SILENCE_S:
+            self._wished_s = None
