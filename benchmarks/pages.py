@@ -168,6 +168,16 @@ PAGES = {
 - *Idle*: an empty piece was put as a proof before, so that what nobody needed could go.
 """,
     ),
+    "takeovers": Page(
+        "taking over and moving shards",
+        ("brokers",),
+        "three brokers on SeaweedFS on\nthe same machine, which syncs every object, with all of their load",
+        """
+- *Kill*: others claim a shard when nothing was heard of its broker for 2.5 s. A message counts that was sent after the
+  kill; one that is sent once all is well again takes 0.1 s, for that is the interval of commits.
+- *Moved*: between two acknowledgements of one publisher, which waits for each, are usually 0.1 s.
+""",
+    ),
     "spark": Page(
         "Spark",
         ("spark",),

@@ -3,6 +3,7 @@
 from benchmarks.bench import Figure
 from benchmarks.figures import (
     batches,
+    brokers,
     bucket,
     consume,
     delayed,
@@ -36,6 +37,7 @@ FIGURES: dict[str, Figure] = {
     "http": http.run,
     "processes": processes.run,
     "bucket": bucket.run,
+    "brokers": brokers.run,
     "spark": spark.run,
     "spark_bucket": spark_bucket.run,
     "jobs": jobs.run,

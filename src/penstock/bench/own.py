@@ -1,4 +1,4 @@
-"""A server for a measurement: `penstock serve` as a separate process, on a directory that is removed afterwards."""
+"""A server for a measurement: `penstock serve` as a separate process, on a directory or a bucket."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LINES_MAX = 20
 class OwnServer:
     """Runs while it is entered; `address` is where it listens, and `http_address` where it does so for HTTP."""
 
-    def __init__(self, directory: Path, *options: str, http: bool = False) -> None:
-        """`options`: more of them, as they are given to `penstock serve`."""
+    def __init__(self, directory: Path | str, *options: str, http: bool = False) -> None:
+        """`directory`: or the address of a bucket; `options`: more of them, as they are given to `penstock serve`."""
         self.directory = directory
         self.address = ""
         self.http_address = ""
