@@ -253,6 +253,7 @@ class _Owner:
                 yield from self._settle()
             elif choice < 0.8:
                 yield from self._tidy()
+            yield from self._schedule.talk(self._chain.sweep())
             yield from self._schedule.remove(self._chain.take_needless())
             yield
 

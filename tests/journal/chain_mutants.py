@@ -21,9 +21,9 @@ class RemovesBeforeItsOwnCheckpoint(Chain):
     """What earlier owners have left goes when this one has proven that it is one (rule 7)."""
 
     def take_needless(self) -> list[str]:
-        was_swept, self._is_swept = self._is_swept, True
+        was_swept, self.is_swept = self.is_swept, True
         needless = super().take_needless()
-        self._is_swept = was_swept
+        self.is_swept = was_swept
         return needless
 
 

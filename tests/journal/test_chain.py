@@ -186,6 +186,7 @@ def test_nothing_goes_before_one_more_piece_has_come() -> None:
         carry(chain.append(1, number, b"v"), store)
     chain.doom(["bundles/1"])
     carry(chain.checkpoint(b"three", chain.end), store)
+    carry(chain.sweep(), store)
     assert chain.take_needless() == []
     carry(chain.append(1, 3, b""), store)
     assert chain.take_needless() == ["bundles/1", *[piece_name(Mark(1, n)) for n in range(3)]]
@@ -200,6 +201,7 @@ def test_a_piece_that_was_begun_before_a_checkpoint_is_no_proof() -> None:
     store.create(create.name, create.data)
     carry(chain.checkpoint(b"state", chain.end), store)
     chain.doom(["bundles/1"])
+    carry(chain.sweep(), store)
     with pytest.raises(StopIteration):
         sending.send(Outcome.DONE)
     assert chain.take_needless() == []
@@ -216,6 +218,7 @@ def test_C4_the_next_owner_removes_what_is_left_but_no_seal() -> None:
         carry(chain.checkpoint(b"state", chain.end), store)
     last = owner(store, 4)
     carry(last.checkpoint(b"new", last.end), store)
+    carry(last.sweep(), store)
     carry(last.append(4, 0, b"proof"), store)
     store.delete(last.take_needless())
     assert store.list("journal/") == [
@@ -233,6 +236,7 @@ def test_pieces_that_reading_begins_with_stay() -> None:
         carry(chain.append(1, n, b"%d" % n), store)
     for start in (2, 3):
         carry(chain.checkpoint(b"state", Mark(1, start)), store)
+    carry(chain.sweep(), store)
     carry(chain.append(1, 5, b"5"), store)
     store.delete(chain.take_needless())
     assert bodies(store) == [b"3", b"4", b"5"]

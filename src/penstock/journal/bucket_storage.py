@@ -84,7 +84,8 @@ class BucketStorage:
         self._folder = ObjectFolder(self._objects, self._cache)  # for all but journal and stages
         self._appending = threading.Lock()  # one piece follows the other
         self._lock = threading.Lock()  # of what follows, and of what the chain has for removal
-        self._is_owned = self._is_abandoned = self._is_swept = False
+        self._is_owned = self._is_abandoned = False
+        self._is_new = True  # it has put no checkpoint yet
         self._checkpoint: bytes | None = None
         self._bundles: dict[int, Bundle] = {}
         self._files: dict[int, PieceFile] = {}  # that are no bundles yet, by sequence
@@ -110,7 +111,7 @@ class BucketStorage:
         self._checkpoint = state.checkpoint or None
         self._bundles = {bundle.sequence: bundle for bundle in state.bundles}
         self._files, self._stages, self._folder = {}, {}, ObjectFolder(self._objects, self._cache)
-        self._is_swept = False
+        self._is_new = True
         for piece in state.unbundled(found.pieces):
             self._file(piece.sequence).restore(piece)
         self._cache.fetch(
@@ -249,8 +250,9 @@ class BucketStorage:
             state = BucketState(bundles, content)
         self._talk(self._chain.checkpoint(msgspec.msgpack.encode(state), start))
         self._checkpoint = state.checkpoint
-        self._remove_strange()
-        self.remove_due()
+        if not self._is_new:  # a takeover is not kept waiting
+            self.remove_due()
+        self._is_new = False
 
     def remove(self, name: str) -> None:
         sequence = _sequence(name)
@@ -268,14 +270,14 @@ class BucketStorage:
             else:
                 self._files.pop(sequence, None)  # its pieces go with the next checkpoint
 
-    def _remove_strange(self) -> None:
-        """Remove bundles that owners before have put, and no checkpoint ever named; once, behind an own checkpoint."""
-        if not self._is_swept:
+    def _sweep(self) -> None:
+        """Remove what owners before have left, also bundles that no checkpoint ever named; once."""
+        if not self._is_new and not self._chain.is_swept:
             there = self._objects.list(BUNDLES)
             with self._lock:
                 known = {bundle.name for bundle in self._bundles.values()}
                 self._chain.doom([name for name in there if name not in known])
-            self._is_swept = True
+            self._talk(self._chain.sweep())
 
     def outdate(self, names: Sequence[str]) -> None:
         with self._lock:
@@ -283,6 +285,7 @@ class BucketStorage:
 
     def remove_due(self) -> bool:
         """Remove what nobody needs, and nobody reads any more; whether something waits for one more piece."""
+        self._sweep()
         now_s = self._monotonic_s()
         with self._lock:
             needless = self._chain.take_needless()

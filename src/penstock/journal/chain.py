@@ -169,7 +169,9 @@ class Chain:
         self.end = Mark(owned, 0)
         """Where the next piece goes."""
         self._newest: CheckpointName | None = None
-        self._is_swept = False  # of what owners before have left, behind an own checkpoint
+        self._start: Mark | None = None  # where reading begins by the newest own checkpoint
+        self.is_swept = False
+        """Whether what owners before have left goes too."""
         self._removed_to = 0  # pieces of this epoch before are removed, or are about to be
         self._begun = self._proven = 0  # pieces that it has begun to write, and the number of the last that is there
         self._doomed: deque[tuple[int, Sequence[str]]] = deque()  # how many were begun then, and names
@@ -202,7 +204,7 @@ class Chain:
             if not self._is_outdated(found.name, (yield List(CHECKPOINTS))):
                 break
         self.end, self._newest = found.end, found.name
-        self._is_swept, self._removed_to = False, 0
+        self._start, self.is_swept, self._removed_to = None, False, 0
         self._doomed.clear()
         return found
 
@@ -264,17 +266,22 @@ class Chain:
         name = CheckpointName(*self.end, number)
         yield Put(checkpoint_name(name), encode_checkpoint(self.shard, start, body))
         doomed: list[str] = []
-        if self._is_swept:
+        if self._start is not None:
             assert self._newest is not None
             doomed.append(checkpoint_name(self._newest))
-        else:
-            doomed += yield from self._left_by_others(name, start)
-            while self._doomed:  # what was needless before has to be proven behind this checkpoint (rule 7)
-                doomed += self._doomed.popleft()[1]
-            self._is_swept = True
         removed_to = start.n if start.epoch == self.epoch else 0
         doomed += [piece_name(Mark(self.epoch, n)) for n in range(self._removed_to, removed_to)]
-        self._newest, self._removed_to = name, removed_to
+        self._newest, self._start, self._removed_to = name, start, removed_to
+        self.doom(doomed)
+
+    def sweep(self) -> Conversation[None]:
+        """Have what earlier owners have left go too, once, when there is an own checkpoint (rule 7)."""
+        if self.is_swept or self._start is None or self._newest is None:
+            return
+        doomed = yield from self._left_by_others(self._newest, self._start)
+        while self._doomed:  # what was needless before has to be proven from now on
+            doomed += self._doomed.popleft()[1]
+        self.is_swept = True
         self.doom(doomed)
 
     def doom(self, names: Sequence[str]) -> None:
@@ -297,11 +304,11 @@ class Chain:
     @property
     def awaits_proof(self) -> bool:
         """Whether something could go if one more piece came, and none has been begun."""
-        return self._is_swept and bool(self._doomed) and self._doomed[-1][0] == self._begun
+        return self.is_swept and bool(self._doomed) and self._doomed[-1][0] == self._begun
 
     def take_needless(self) -> list[str]:
         """Names that may go, now and at any later time."""
         needless: list[str] = []
-        while self._is_swept and self._doomed and self._doomed[0][0] < self._proven:
+        while self.is_swept and self._doomed and self._doomed[0][0] < self._proven:
             needless += self._doomed.popleft()[1]
         return needless

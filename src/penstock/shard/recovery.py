@@ -150,6 +150,8 @@ def _replay_file(
 
 def _note_removed_stages(storage: Storage, state: State) -> None:
     """Forget the files of staged publishes that are done, if they were removed: the disk is all that says so."""
+    if not state.staged:
+        return
     files = {name.rpartition(".")[0] for name in storage.list(STAGES)}
     for record in list(state.staged.values()):
         if record.next_file is None and not files.intersection(record.files):
