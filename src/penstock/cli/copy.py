@@ -11,6 +11,7 @@ from penstock.cli.errors import REFUSED, UNREACHABLE, USAGE, CommandError
 from penstock.cli.output import counted
 from penstock.cli.target import flaw_of
 from penstock.cli.terminal import echo, is_terminal, new_console
+from penstock.cli.values import parse_moment
 from penstock.model.errors import CorruptData, DirectoryLocked, DiskFull, InvalidArgument, PenstockError
 from penstock.model.units import format_size
 from penstock.storage.buckets import is_bucket
@@ -32,6 +33,10 @@ def copy(
             show_default=False,
         ),
     ],
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Leave out what was committed later: 2026-01-31T12:00:00Z, '15m ago'."),
+    ] = None,
 ) -> None:
     """Copy a data directory or a bucket: a backup, a restore, or a move from one to the other.
 
@@ -41,6 +46,9 @@ def copy(
     SOURCE is only read, and may be in use: the copy is as it was when the command began to read it, shard by shard.
     Everything in the copy is read back and checked before it is declared complete; until then no broker opens it.
 
+    With `--until`, the copy is as it was at an earlier time. That can be no earlier than the last checkpoint, which a
+    broker writes now and then, and when it is closed; the error tells when that was.
+
     If it is interrupted, also by Ctrl-C, run it again: it goes on with what is missing.
 
     For example:
@@ -48,6 +56,7 @@ def copy(
         penstock copy ./data /backup/monday
         penstock copy ./data s3://bucket/orders
         penstock copy s3://bucket/orders ./data
+        penstock copy ./data ./before --until '10m ago'
 
     Exit codes:
 
@@ -62,7 +71,7 @@ def copy(
     if not is_bucket(source) and (flaw := flaw_of(Path(source))) is not None:
         raise CommandError(flaw, "give a directory that a broker was opened with, or the address of a bucket")
     try:
-        done = _run(source, target)
+        done = _run(source, target, parse_moment(until))
     except KeyboardInterrupt:
         echo(f"interrupted: {target} is not complete; run this again, and it goes on", err=True)
         raise
@@ -71,7 +80,7 @@ def copy(
     _show(done, target)
 
 
-def _run(source: str, target: str) -> Copied:
+def _run(source: str, target: str, until: float | str | None) -> Copied:
     """Do it, with a bar on the terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -85,7 +94,7 @@ def _run(source: str, target: str) -> Copied:
         def tell(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total)
 
-        return copy(source, target, tell)
+        return copy(source, target, tell, until=until)
 
 
 def _told(error: Exception, source: str) -> CommandError:

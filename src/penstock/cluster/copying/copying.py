@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.cluster.copying.bucket_target import BucketTarget
 from penstock.cluster.copying.directory_target import DirectoryTarget
 from penstock.cluster.copying.shard_copy import ShardCopied, ShardCopy
-from penstock.cluster.copying.shard_cut import Tell
+from penstock.cluster.copying.shard_cut import Tell, check_kept
 from penstock.cluster.copying.targets import Target
 from penstock.cluster.copying.verification import verify
 from penstock.cluster.directory import part_name, readable_by, shards_of
@@ -21,6 +21,8 @@ from penstock.model.clock import ShardClock, SystemClock
 from penstock.model.errors import InvalidArgument
 from penstock.model.placement import Place
 from penstock.model.schedules import SCHEDULES
+from penstock.model.units import Time, parse_time_us
+from penstock.shard.checkpoint_files import read_checkpoint
 from penstock.shard.operations.groups import group_names
 from penstock.storage.buckets import is_bucket, open_objects
 from penstock.storage.persistent import PersistentObjects
@@ -65,10 +67,11 @@ class Copied:
         self.elsewhere |= copied.files.elsewhere
 
 
-def copy(source: str, target: str, tell: Tell, clock: ShardClock | None = None) -> Copied:
+def copy(source: str, target: str, tell: Tell, clock: ShardClock | None = None, until: Time | None = None) -> Copied:
     """Copy what is at one path or address to another one, which must be new, or an unfinished copy of the same.
 
-    The source may be in use. Called again after it was interrupted, at whatever moment, it goes on.
+    The source may be in use. Called again after it was interrupted, at whatever moment, it goes on. With `until`, what
+    was committed later is left out, as far as it is behind the last checkpoint.
     """
     root = open_root_for_reading(source)
     if root.is_shared:
@@ -77,7 +80,7 @@ def copy(source: str, target: str, tell: Tell, clock: ShardClock | None = None) 
     with_mode = "owner" if is_bucket(source) else readable_by(Path(source))
     place = open_target(target, with_mode)
     try:
-        return copy_root(root, place, tell, clock or SystemClock())
+        return copy_root(root, place, tell, clock or SystemClock(), None if until is None else parse_time_us(until))
     finally:
         place.close()
 
@@ -89,11 +92,20 @@ def open_target(address: str, readable_by: str = "owner") -> Target:
     return DirectoryTarget(address, readable_by)
 
 
-def copy_root(root: ReadableStorage, target: Target, tell: Tell, clock: ShardClock) -> Copied:
+def copy_root(
+    root: ReadableStorage, target: Target, tell: Tell, clock: ShardClock, until_us: int | None = None
+) -> Copied:
     """Copy all shards, read them back, and declare the copy complete."""
     count = shards_of(root)
+    if until_us is not None:
+        _check_kept(root, count, until_us)
     target.begin(root.path, count or 1)
-    copies = [_shard_copy(root, target, number, count, clock) for number in range(count or 1)]
+    copies = [
+        ShardCopy(
+            partial(_place, root, count, number), target.shard(number), Place(number, count or 1), clock, until_us
+        )
+        for number in range(count or 1)
+    ]
     found = [shard.copy(target.check_archive, partial(_tell_of, tell, shard)) for shard in copies]
     result = Copied(count or 1)
     for shard, copied in zip(copies, found, strict=True):
@@ -105,11 +117,17 @@ def copy_root(root: ReadableStorage, target: Target, tell: Tell, clock: ShardClo
     return result
 
 
-def _shard_copy(root: ReadableStorage, target: Target, number: int, count: int | None, clock: ShardClock) -> ShardCopy:
-    def open_source() -> ReadableStorage:
-        return root if count is None else root.part(part_name(number))
+def _check_kept(root: ReadableStorage, count: int | None, until_us: int) -> None:
+    """Raise, before anything is made, if the state of a time is not kept in every shard."""
+    checkpoints = [read_checkpoint(_place(root, count, number)) for number in range(count or 1)]
+    newest = max(filter(None, checkpoints), key=lambda checkpoint: checkpoint.time_us, default=None)
+    if newest is not None:
+        check_kept(newest, until_us)
 
-    return ShardCopy(open_source, target.shard(number), Place(number, count or 1), clock)
+
+def _place(root: ReadableStorage, count: int | None, number: int) -> ReadableStorage:
+    """A shard as it is now."""
+    return root if count is None else root.part(part_name(number))
 
 
 def _tell_of(tell: Tell, shard: ShardCopy, what: str, done: int, total: int) -> None:

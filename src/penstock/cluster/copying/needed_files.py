@@ -9,6 +9,7 @@ from google_crc32c import value as crc32c
 
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.state import State
+from penstock.model.errors import InvalidArgument
 from penstock.model.stored import STAGES, SegmentInfo, is_inside, place_of_segment
 from penstock.shard.checking.segments import listed_segments
 from penstock.shard.staging.stage_files import OPEN, SEALED
@@ -58,6 +59,16 @@ def files_of(checkpoint: Checkpoint, state: State, stages: Sequence[str]) -> Nee
         [f"{STAGES}/{name}" for name in stages if name.endswith((OPEN, SEALED))],
         {archive for archive in archives if not is_own(archive)},
     )
+
+
+def check_stages(state: State, stages: Sequence[str]) -> None:
+    """Raise if a state of the past is in the middle of publishing stages that are there no more."""
+    for record in state.staged.values():
+        left = () if record.next_file is None else record.files[record.next_file :]
+        if not {file + SEALED for file in left} <= set(stages):
+            raise InvalidArgument(
+                f"{record.producer!r} was just publishing stages then, which are gone since: give another time"
+            )
 
 
 def _configured(state: State) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from penstock.cluster.copying.needed_files import (
     NeededFiles,
     NeededSegment,
+    check_stages,
     files_of,
     is_listed,
     is_same,
@@ -48,10 +49,16 @@ class ShardCopy:
     """One shard, and where it is copied to."""
 
     def __init__(
-        self, open_source: Callable[[], ReadableStorage], target: ShardTarget, place: Place, clock: ShardClock
+        self,
+        open_source: Callable[[], ReadableStorage],
+        target: ShardTarget,
+        place: Place,
+        clock: ShardClock,
+        until_us: int | None,
     ) -> None:
         """`open_source`: the shard as it is at the moment of the call."""
         self._open_source, self.target, self.place, self.clock = open_source, target, place, clock
+        self._until_us = until_us
 
     def source(self) -> ReadableStorage:
         """The shard as it is now."""
@@ -81,12 +88,14 @@ class ShardCopy:
     def _copy_from(
         self, source: ReadableStorage, check_archive: Callable[[str], None], tell: Tell
     ) -> ShardCopied | None:
-        cut = take_cut(source, self.target, tell)
+        cut = take_cut(source, self.target, tell, self._until_us)
         if cut is None:
             return None
         stages = source.list(STAGES)
         copy = StoredShard(self.place, self.target.open(), self.clock)
         copy.close()
+        if self._until_us is not None:
+            check_stages(copy.state, stages)
         files = files_of(cut.checkpoint, copy.state, stages)
         for archive in files.elsewhere:
             check_archive(archive)
