@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.model.errors import InvalidArgument
 from penstock.storage.buckets import open_objects
 from penstock.storage.counted import BucketMeter
 from penstock.storage.object_cache import ObjectCache
@@ -210,6 +211,12 @@ def test_a_directory_that_takes_nothing_more_fails_nobody(tmp_path: Path) -> Non
     for _ in range(2):
         assert one(cache, objects, "a", 0, 5) == bytes(5)
     assert objects.asked.total() == 2
+
+
+def test_a_directory_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"in the way")
+    with pytest.raises(InvalidArgument, match=r"cache_dir: .*file.*: give a directory that this process may write to"):
+        ObjectCache(100_000, tmp_path / "file")
 
 
 def test_what_is_kept_in_a_directory_is_for_its_owner_alone(tmp_path: Path) -> None:

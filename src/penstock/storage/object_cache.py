@@ -20,6 +20,7 @@ from typing import Protocol
 
 from google_crc32c import value as crc32c
 
+from penstock.model.errors import InvalidArgument
 from penstock.storage.counted import BucketMeter
 from penstock.storage.objects import ObjectStore, Range
 
@@ -71,7 +72,10 @@ class DirectoryShelf:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._root = Path(path).absolute()
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgument(f"cache_dir: {error}: give a directory that this process may write to") from error
         self._numbers = itertools.count()
 
     def put(self, key: bytes, data: bytes) -> None:
