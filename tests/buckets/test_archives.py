@@ -15,12 +15,11 @@ import pytest
 from penstock.embedded.broker import Broker
 from penstock.journal.bucket_root import BucketRoot
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import CorruptData
+from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.message import Message
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage.buckets import open_objects
 from penstock.storage.counted import BucketMeter, CountedObjects
-from penstock.storage.objects import StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects, VirtualClock
 from penstock.testing.seaweed import BUCKET, Seaweed
 from tests.buckets.owning import MIB, Owners
@@ -139,7 +138,7 @@ def archive_one(broker: Broker, clock: VirtualClock, archive: str) -> None:
     broker.publish_many("t", ["a", "b"])
     broker.settle()
     clock.advance(3 * DAY_S)
-    assert broker.retain() >= 1
+    broker.retain()
 
 
 def test_L13_a_relative_archive_lies_in_the_bucket_beside_the_shards(owners: Owners) -> None:
@@ -193,7 +192,7 @@ def test_H4_an_archive_outside_of_the_bucket_is_refused_and_holds_up_no_other_to
         broker.publish(topic, "x")
     broker.settle()
     owners.clock.advance(3 * DAY_S)
-    assert broker.retain() == 1
+    broker.retain()
     assert "retention of t will be tried again" in caplog.text
     assert "inside the bucket (a relative path), or at an address" in caplog.text
     assert (values(broker, "t"), values(broker, "fine")) == (["x"], [])
@@ -212,14 +211,14 @@ def test_an_archive_that_does_not_answer_holds_up_no_other_topic(
         broker.publish(topic, "x")
     broker.settle()
     owners.clock.advance(3 * DAY_S)
-    assert broker.retain() == 1
+    broker.retain()
     assert "retention of t will be tried again" in caplog.text
     away.cut_off = False
     away.is_calm = True
-    assert broker.retain() == 1
+    broker.retain()
     assert values(broker, include_deleted=True) == ["x"]
     away.cut_off = True
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Overloaded, match="does not answer: try again later"):
         list(owners.open()[0].read("t", include_deleted=True))
 
 

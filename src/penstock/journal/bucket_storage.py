@@ -323,7 +323,7 @@ class BucketStorage:
         return _ROOM_BYTES
 
     def elsewhere(self, path: str) -> Storage:
-        return self._archives.open(path, self._cache, self._wait_a_little)  # what it lacks may not hold up the rest
+        return self._archives.open(path, self._cache, self._wait)
 
     def part(self, name: str) -> Storage:
         raise InvalidArgument(f"{name!r}: each shard on a bucket has a chain of its own")

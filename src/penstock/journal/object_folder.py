@@ -12,11 +12,12 @@ from penstock.storage.buckets import is_bucket, open_objects
 from penstock.storage.counted import BucketMeter
 from penstock.storage.interface import TEMPORARY, File, Storage, inside
 from penstock.storage.object_cache import ObjectCache
-from penstock.storage.objects import ObjectStore
+from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.storage.persistent import Pause, PersistentObjects
 
 _SEGMENT = ".parquet"
 _ROOM_BYTES = 1 << 60
+_ATTEMPTS = 5
 
 
 class ObjectFolder:
@@ -118,11 +119,18 @@ class Archives:
         self._lock = threading.Lock()
 
     def open(self, path: str, cache: ObjectCache, pause: Pause) -> ObjectFolder:
-        """A place below the base, or at an address of its own; requests that fail are made again after a pause."""
+        """A place below the base, or at an address of its own; requests that fail are made again a few times."""
         with self._lock:
             if path not in self._opened:
                 self._opened[path] = self._find(path)
-            return ObjectFolder(PersistentObjects(self._opened[path], pause), cache)
+            objects = self._opened[path]
+
+        def pause_a_few_times(attempt: int) -> None:  # what waits for an archive may not hold up the rest
+            if attempt > _ATTEMPTS:
+                raise StoreUnavailable(errno.EIO, f"{objects.address} does not answer")
+            pause(attempt)
+
+        return ObjectFolder(PersistentObjects(objects, pause_a_few_times), cache)
 
     def _find(self, path: str) -> ObjectStore:
         if is_bucket(path):

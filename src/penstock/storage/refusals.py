@@ -11,6 +11,7 @@ import errno
 from collections.abc import Iterator
 
 from penstock.model.errors import DiskFull, Overloaded
+from penstock.storage.objects import StoreUnavailable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -45,3 +46,12 @@ def told_as_refusals(what: str) -> Iterator[None]:
         if refusal is not None:
             raise refusal from error
         raise
+
+
+@contextlib.contextmanager
+def told_as_overload() -> Iterator[None]:
+    """Turn the failure of a bucket that is only read, such as an archive, into an error to try again after."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise Overloaded(f"{error.strerror or error}: try again later") from error

@@ -27,7 +27,7 @@ from penstock.model.stored import SegmentInfo, place_of_segment
 from penstock.segments.window import OFFSET_MAX, Rows, Window
 from penstock.shard.state_lock import StateLock
 from penstock.storage import Storage
-from penstock.storage.refusals import told_as_refusals
+from penstock.storage.refusals import told_as_overload, told_as_refusals
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,7 +309,7 @@ class LogReader:
         archive, name = place_of_segment(segment, topic.name, log.table, log.partition, topic.config.archive)
         storage = self._source.storage if archive is None else self._source.storage.elsewhere(archive)
         try:
-            with told_as_refusals(f"{name} was not read; try again later"):
+            with told_as_refusals(f"{name} was not read; try again later"), told_as_overload():
                 reader = SegmentReader(storage, name, log.table, segment)
         except FileNotFoundError:
             with self._source.lock:
@@ -319,7 +319,7 @@ class LogReader:
             if now is not None and self._include_deleted:
                 yield from self.tables(now, window, about, columns)
             return
-        with reader:
+        with reader, told_as_overload():
             yield from reader.tables(window, about, columns)
         self.row_groups_read += reader.row_groups_read
 
