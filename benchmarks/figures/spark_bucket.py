@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bench import Bench
-from benchmarks.rows import Row, Target, compare
-from benchmarks.sparks import TOPIC, fill_broker, quiet_session, stream_seconds, to_nowhere
+from benchmarks.rows import Row, Target, alone, compare
+from benchmarks.sparks import TOPIC, fill, fill_broker, quiet_session, stream_seconds, to_nowhere
 from benchmarks.verify import check_count
 from penstock.embedded.broker import Broker
 from penstock.journal.bucket_storage import BucketStorage
@@ -25,36 +25,39 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SEVEN_TENTHS = Target("ratio", ">=", 0.7)
-_BARE = "spark.read.parquet on the same files, local"
+_NATIVE, _LOCAL = "spark.read.parquet on the same files, local", "the data source on a local directory"
 _COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", "priority", "deliver_at")
 Reading = Callable[[], "DataFrame"]
 
 
 def run(bench: Bench) -> list[Row]:
-    count, rounds = bench.size(3_000_000, 20_000), range(bench.size(7, 1))
+    count, rounds = bench.size(2_000_000, 20_000), range(bench.size(7, 1))
     with bench.scratch() as path, _bucket(path) as address:
         files = _fill(address, path / "files", count)
+        fill(path / "local", count)
         with quiet_session() as spark:
-            ours, native = _frames(spark, address, files)
-            check_count("rows read by Spark", ours().count(), count)
-            to_nowhere(native())
-            pairs = [(count / to_nowhere(ours()), count / to_nowhere(native())) for _ in rounds]
+            ours, local, native = _frames(spark, [address, str(path / "local")], files)
+            for read in (ours, local, native):
+                check_count("rows read by Spark", read().count(), count)
+            rates = [tuple(count / to_nowhere(read()) for read in (ours, local, native)) for _ in rounds]
             source = {"path": address, "subscribe": TOPIC}
-            streamed = [
-                (count / stream_seconds(spark, source, bench.place(), count), count / to_nowhere(native()))
-                for _ in rounds
-            ]
+            streamed = [count / stream_seconds(spark, source, bench.place(), count) for _ in rounds]
+    what = f"Spark on a bucket: {count:,} settled, same columns"
     return [
-        compare(f"Spark on a bucket: {count:,} settled, same columns", "messages/s", pairs, _BARE, _SEVEN_TENTHS),
-        compare(f"Spark on a bucket: stream, availableNow, {count:,}", "messages/s", streamed, _BARE),
+        compare(what, "messages/s", [(ours, native) for ours, _, native in rates], _NATIVE, _SEVEN_TENTHS),
+        compare(what, "messages/s", [(ours, local) for ours, local, _ in rates], _LOCAL, _SEVEN_TENTHS),
+        alone(f"Spark on a bucket: stream, availableNow, {count:,}", "messages/s", streamed),
     ]
 
 
-def _frames(spark: SparkSession, address: str, files: list[str]) -> tuple[Reading, Reading]:
-    """The same columns of both: what a Python source is not asked for by a schema, it makes and sends."""
+def _frames(spark: SparkSession, places: list[str], files: list[str]) -> list[Reading]:
+    """The same columns of all: what a Python source is not asked for by a schema, it makes and sends."""
     native = spark.read.parquet(*files).select(*_COLUMNS)
-    table = spark.read.format("penstock").options(path=address, subscribe=TOPIC).schema(native.schema)
-    return table.load, lambda: spark.read.parquet(*files).select(*_COLUMNS)
+    tables = [spark.read.format("penstock").options(path=place, subscribe=TOPIC) for place in places]
+    return [
+        *(table.schema(native.schema).load for table in tables),
+        lambda: spark.read.parquet(*files).select(*_COLUMNS),
+    ]
 
 
 @contextmanager

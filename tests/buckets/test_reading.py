@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +97,41 @@ def test_C6_an_owner_has_what_a_reader_with_no_broker_folds(owners: Sequence[Seq
         for step in steps:
             step(broker, numbers)
             check_reader_agrees(broker, bucket)
+
+
+def test_C6_C21_who_reads_while_owners_remove_and_take_over_finds_all_that_was_acknowledged_before() -> None:
+    bucket, acked, done = MemoryObjects(), [0], threading.Event()
+
+    def own() -> None:
+        chance = random.Random(3)
+        while acked[0] < 300:
+            broker = owner_of(bucket, 0.0, journal_file_bytes=4096)
+            for _ in range(chance.randrange(10, 60)):
+                broker.publish("t", f"{acked[0]}" * 50)
+                acked[0] += 1
+                if chance.random() < 0.2:
+                    chance.choice([broker.shard.checkpoint, broker.settle])()
+        done.set()
+
+    owner_of(bucket).create_topic("t")
+    owners = threading.Thread(target=own)
+    owners.start()
+    read = 0
+    while not done.is_set() or not read:
+        before = acked[0]
+        try:
+            with Snapshots(ReadOnlyBucket(bucket)) as found:
+                values = values_in(found)
+        except (
+            CorruptData,
+            FileNotFoundError,
+            Restless,
+        ):  # what it began to read went too soon: there is no grace here
+            continue
+        read += 1
+        assert values == [f"{number}" * 50 for number in range(len(values))], "L2"
+        assert len(values) >= before
+    owners.join(30)
 
 
 def test_a_bucket_on_which_no_broker_ever_was_is_no_bucket_of_ours() -> None:
