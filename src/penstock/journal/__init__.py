@@ -6,7 +6,8 @@
 | `journal.py`, `commit.py`, `files.py` | gathering blocks, committing them together, and the files that hold them |
 | `scan.py` | reading a file: what is whole, what is a torn tail, what is damage |
 | `chain.py`, `chain_layout.py`, `conversing.py` | a journal as numbered objects of a bucket, and who owns it |
-| `bucket_storage.py`, `bucket_files.py` | the directory of a shard on a bucket |
+| `bucket_storage.py`, `bucket_files.py`, `bucket_state.py` | the directory of a shard on a bucket |
+| `bucket_reading.py` | the same, and a whole bucket, for whoever owns nothing there |
 | `object_folder.py` | objects as plain files, and archives on buckets |
 """
 
