@@ -110,7 +110,7 @@ def test_every_port_answers_for_every_member(
 
 def test_a_member_with_another_secret_is_refused_and_told_why(tmp_path: Path, caplog: Any) -> None:
     async def work(servers: Several) -> None:
-        stranger = ManyMachines(5, b"another secret", {1: servers.own_address(1)})
+        stranger = ManyMachines(5, b"the secret of another", {1: servers.own_address(1)})
         with pytest.raises(PeerRefused, match="does not know the secret of this cluster"):
             await open_streams(stranger.place_of(1), "http", 1024)
         assert "member 1, at 127.0.0.1:" in caplog.text

@@ -25,6 +25,7 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_K
 _UNSENT_MS = 5000  # a member that takes nothing for so long is gone
 
 _TELL_AGAIN_S = 10.0
+_SECRET_BYTES_MIN = 16
 
 _log = logging.getLogger("penstock.server")
 Client = TypeVar("Client", bound=asyncio.BaseProtocol)
@@ -111,6 +112,7 @@ class ManyMachines:
     """The members are on a network; they have a secret in common, and each knows the native ports of the others."""
 
     def __init__(self, number: int, secret: bytes, addresses: Mapping[int, str] | None = None) -> None:
+        assert len(secret) >= _SECRET_BYTES_MIN
         self.number, self.secret = number, secret
         self.addresses: dict[int, str] = dict(addresses or {})
         """Where members let one another in: `host:port` of their native ports, by number."""
@@ -216,7 +218,12 @@ class _Caller(asyncio.Protocol):
 def channel_of(transport: asyncio.BaseTransport) -> bytes:
     """What identifies an encrypted connection, as both of its ends know it; empty if it is not encrypted."""
     encrypted = transport.get_extra_info("ssl_object")
-    return b"" if encrypted is None else encrypted.get_channel_binding("tls-unique") or b""
+    if encrypted is None:
+        return b""
+    channel: bytes | None = encrypted.get_channel_binding("tls-unique")
+    if not channel:
+        raise PeerRefused("this encrypted connection has nothing that identifies it")
+    return channel
 
 
 def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, early: bytes) -> None:
