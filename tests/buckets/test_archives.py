@@ -12,11 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.cluster.snapshots import Snapshots
 from penstock.embedded.broker import Broker
+from penstock.journal.bucket_reading import ReadOnlyBucket
 from penstock.journal.bucket_root import BucketRoot
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData, Overloaded
 from penstock.model.message import Message
+from penstock.segments.window import Window
 from penstock.shard.upkeep.segment_process import SegmentProcess
 from penstock.storage.buckets import open_objects
 from penstock.storage.counted import BucketMeter, CountedObjects
@@ -159,6 +162,19 @@ def test_L13_an_archive_may_be_another_bucket(owners: Owners, tmp_path: Path) ->
     again, _ = owners.open()
     assert values(again, include_deleted=True) == ["a", "b"]
     assert not [name for name in owners.objects.list("") if "cold" in name]
+
+
+@pytest.mark.parametrize("kind", ["relative", "address"])
+def test_who_reads_a_bucket_with_no_broker_finds_its_archives(kind: str, owners: Owners, tmp_path: Path) -> None:
+    address = (tmp_path / "other").as_uri()
+    broker, _ = owners.open()
+    archive_one(broker, owners.clock, address if kind == "address" else "cold/here")
+    owners.objects.put("penstock.json", b'{"version": 1, "shards": 1}')
+    with Snapshots(ReadOnlyBucket(owners.objects)) as found:
+        snapshot, [segment] = found.of("t"), found.layout("t").messages[0].segments
+        assert segment.path.startswith(f"{address if kind == 'address' else 'memory:/cold/here'}/t/messages/0/")
+        reader = snapshot.reader(snapshot.log("t", 0), include_deleted=True)
+        assert [message.value for message in reader.messages(Window())] == [b"a", b"b"]
 
 
 def test_shards_of_a_process_have_one_cache_and_the_same_archive(tmp_path: Path, clock: VirtualClock) -> None:

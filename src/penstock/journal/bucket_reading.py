@@ -236,7 +236,7 @@ class ReadOnlyObjects:
     def elsewhere(self, path: str) -> ReadableStorage:
         if is_bucket(path):
             return ReadOnlyObjects(open_to_read(path))
-        return ReadOnlyStorage(path) if path.startswith("/") else ReadOnlyObjects(self._base.part(f"{path}/"))
+        return ReadOnlyObjects(self._base.part(f"{inside(path).strip('/')}/"))
 
     def part(self, name: str) -> ReadableStorage:
         return ReadOnlyObjects(self._objects.part(f"{inside(name)}/"), self._base)

@@ -10,6 +10,7 @@ from penstock.log.topics import Topic
 from penstock.model.layout import LogLayout, SegmentPlace, TopicLayout
 from penstock.model.stored import SegmentInfo, place_of_segment
 from penstock.storage import Storage
+from penstock.storage.buckets import is_bucket
 
 
 def topic_layout(topic: Topic, storage: Storage | None) -> TopicLayout:
@@ -32,8 +33,13 @@ def _roots(topic: Topic, storage: Storage) -> dict[str | None, str]:
     if directory is None or base is None:
         return {}
     archives = {_place(log, segment)[0] for log in topic.logs() for segment in log.segments}
-    found = {archive: directory if archive is None else posixpath.join(base, archive) for archive in archives}
+    found = {archive: directory if archive is None else _archive(base, archive) for archive in archives}
     return {archive: os.path.realpath(path) if ".." in path.split("/") else path for archive, path in found.items()}
+
+
+def _archive(base: str, archive: str) -> str:
+    """Where an archive is: a path or a bucket of its own, or below the base."""
+    return archive if is_bucket(archive) else posixpath.join(base, archive)
 
 
 def _place(log: Log, segment: SegmentInfo) -> tuple[str | None, str]:
