@@ -26,7 +26,7 @@ from penstock.storage.objects import ObjectStore, Range
 
 _ENTRY_BYTES = 200  # what an entry takes beside its bytes
 _SHARE_MAX = 4  # a range that takes more than this part of the room is not kept: it would drive out all others
-_AT_ONCE = 32
+_AT_ONCE, _AT_ONCE_BYTES, _JOINED_BYTES = 32, 64 << 20, 16 << 20
 _KEY_BYTES = 20
 _HEADER = struct.Struct(f"<4sI{_KEY_BYTES}s")
 _MAGIC, _ENDING, _ASIDE = b"PNOC", ".range", ".tmp"
@@ -137,17 +137,24 @@ class ObjectCache:
             self._note(key, found_bytes)
 
     def read(self, objects: ObjectStore, ranges: Sequence[Range]) -> list[bytes | None]:
-        """The bytes of ranges, in their order; what is not here is asked for, many at a time, and kept."""
+        """The bytes of ranges, in their order; what is not here is asked for, many at a time, and kept.
+
+        Ranges that follow one another are asked for together: stores that compress objects read all of one for each.
+        """
         keys = [_key(objects, one) for one in ranges]
         found = [self._get(key, one) for key, one in zip(keys, ranges, strict=True)]
         missing = [place for place, data in enumerate(found) if data is None]
         self._meter.looked_up(len(ranges) - len(missing), len(missing))
-        for start in range(0, len(missing), _AT_ONCE):
-            places = missing[start : start + _AT_ONCE]
-            for place, data in zip(places, objects.get_ranges([ranges[place] for place in places]), strict=True):
-                found[place] = data
-                if data is not None and len(data) == ranges[place].length:
-                    self._put(keys[place], data)
+        for together in _at_once(_joined(ranges, missing)):
+            answers = objects.get_ranges([whole for whole, _ in together])
+            for (whole, places), data in zip(together, answers, strict=True):
+                if data is None:
+                    continue
+                for place in places:
+                    start = ranges[place].start - whole.start
+                    found[place] = part = data[start : start + ranges[place].length]
+                    if len(part) == ranges[place].length:
+                        self._put(keys[place], part)
         return found
 
     def fetch(self, objects: ObjectStore, ranges: Iterable[Range]) -> None:
@@ -158,8 +165,7 @@ class ObjectCache:
             if left_bytes < 0:
                 break
             wanted.append(one)
-        for start in range(0, len(wanted), _AT_ONCE):
-            self.read(objects, wanted[start : start + _AT_ONCE])
+        self.read(objects, wanted)
 
     def keep(self, objects: ObjectStore, one: Range, data: bytes) -> None:
         """Keep a range that was just written: it is likely to be read."""
@@ -201,6 +207,34 @@ class ObjectCache:
             self._taken_bytes -= self._sizes.pop(key, 0)
             self._meter.cache_bytes = self._taken_bytes
         self._shelf.drop(key)
+
+
+def _joined(ranges: Sequence[Range], places: Iterable[int]) -> Iterator[tuple[Range, list[int]]]:
+    """Some of the ranges, those together that follow one another in an object, with their places."""
+    joined: list[int] = []
+    for place in places:
+        first, one = ranges[joined[0] if joined else place], ranges[place]
+        end = first.start + sum(ranges[known].length for known in joined)
+        if joined and (one.name != first.name or one.start != end or end - first.start >= _JOINED_BYTES):
+            yield Range(first.name, first.start, end - first.start), joined
+            joined = []
+        joined.append(place)
+    if joined:
+        first = ranges[joined[0]]
+        yield Range(first.name, first.start, sum(ranges[place].length for place in joined)), joined
+
+
+def _at_once(joined: Iterable[tuple[Range, list[int]]]) -> Iterator[list[tuple[Range, list[int]]]]:
+    """What is asked for at a time."""
+    together: list[tuple[Range, list[int]]] = []
+    for one in joined:
+        size_bytes = sum(whole.length for whole, _ in together)
+        if together and (len(together) == _AT_ONCE or size_bytes + one[0].length > _AT_ONCE_BYTES):
+            yield together
+            together = []
+        together.append(one)
+    if together:
+        yield together
 
 
 def _key(objects: ObjectStore, one: Range) -> bytes:
