@@ -47,14 +47,17 @@ class VirtualMember:
         if now_s >= self.next_beat_s:
             self.next_beat_s = now_s + BEAT_S
             self.say()
+        self.open_claimed()
+        self.prove_lapsed()
         if now_s >= self.next_look_s:
             self.next_look_s = now_s + LOOK_S
             found = self.registry.look(self.members.wanted)
             if found is not None:
                 self.members.looked(found, now_s)
-        self.open_claimed()
-        self.let_go_lost()
-        self.prove_lapsed()
+                self.let_go_lost()
+                self.act(now_s)
+
+    def act(self, now_s: float) -> None:
         for action in self.claiming.decide(now_s):
             match action:
                 case Claim(shard, dead_epoch):
@@ -160,6 +163,7 @@ class _Reached(FaultyObjects):
         self.objects, self.random, self.often, self.is_calm = shared.objects, shared.random, shared.often, False
 
     def _begin(self) -> None:
+        self._member.cluster.requests += 1
         self.cut_off = self._member.is_cut or self._member.cluster.is_down
         self.often = self._member.cluster.often
         super()._begin()
@@ -182,7 +186,7 @@ class VirtualCluster:
         self.is_down = False
         self.open_s = 0.1
         """How long it takes to open a shard once it is claimed."""
-        self.moves = 0
+        self.moves = self.requests = 0
         self.members: list[VirtualMember] = []
         self.owners: dict[tuple[int, int], VirtualMember] = {}
 

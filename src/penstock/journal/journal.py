@@ -179,6 +179,9 @@ class Journal(JournalFiles, Generic[B]):
             self.check_alive()
             try:
                 self._directory.prove()
+            except NotOwner as error:
+                self._freeze(error)
+                raise
             except Exception as error:
                 raise self._freeze(error) from error
 
