@@ -104,6 +104,7 @@ def test_row_groups_of_a_segment_on_a_real_store_are_read_by_ranges(clock: Virtu
     for _ in range(2):
         assert read_one(broker, 99_999) == f"{99_999:0100}"
     assert 0 < meter.bytes["received", "segment"] < size_bytes / 2
+    broker.close()
 
 
 def test_segments_that_nobody_names_are_found_by_one_list(world: Owners) -> None:
