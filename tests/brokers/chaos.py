@@ -21,7 +21,7 @@ from typing import Self
 
 from penstock.client import AsyncClient
 from penstock.testing.line import Line
-from penstock.testing.seaweed import BUCKET, Seaweed
+from penstock.testing.seaweed import BUCKET, Seaweed, free_port
 from tests.brokers.harness import BrokerProcess, Brokers, until
 from tests.crash.books import Books
 from tests.crash.workload import Workload
@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self, store: Seaweed, place: str, logs: Path, count: int = BROKERS) -> None:
         self.store = store
         self._brokers = Brokers(f"s3://{BUCKET}/{place}", logs, store.environment)
-        self._count = count
+        self._count, self._port = count, free_port()
         self._lines: list[Line] = []
         self.each: list[BrokerProcess] = []
         """Those that are to live."""
@@ -58,7 +58,9 @@ class Cluster:
         self._stack.close()
 
     def _start(self, number: int) -> BrokerProcess:
-        return self._brokers.start({"AWS_ENDPOINT_URL": f"http://{self._lines[number].address}"})
+        """Start one; the first is always reached at the same port, and the others wherever that is."""
+        options = [] if number else ["--native-port", str(self._port)]
+        return self._brokers.start({"AWS_ENDPOINT_URL": f"http://{self._lines[number].address}"}, *options)
 
     @property
     def addresses(self) -> str:
@@ -88,6 +90,12 @@ class Cluster:
         self.each[number].kill()
         self.each[number] = self._start(number)
 
+    def kill_all(self) -> None:
+        """All end at once, and others come."""
+        for broker in self.each:
+            broker.kill()
+        self.each = [self._start(number) for number in range(self._count)]
+
     def restart(self, number: int) -> list[str]:
         """One is asked to end, and another one comes; what the first said of its shards meanwhile."""
         ended = self.each[number]
@@ -97,11 +105,13 @@ class Cluster:
         self.each[number].wait_until_ready()
         return [line["message"] for line in ended.told("shard")[before:]]
 
-    def pause(self, number: int, seconds: float) -> None:
-        """One does nothing for a while."""
-        self.each[number].pause()
+    def pause(self, seconds: float, *numbers: int) -> None:
+        """Some do nothing for a while."""
+        for number in numbers:
+            self.each[number].pause()
         time.sleep(seconds)
-        self.each[number].resume()
+        for number in numbers:
+            self.each[number].resume()
 
     def cut_off(self, number: int, seconds: float) -> None:
         """What one and the store say to one another does not arrive; later some of it does, as late as it is."""
@@ -117,14 +127,14 @@ class Cluster:
         for line in self._lines:
             line.loses = lambda _: False
 
-    def be_without_store(self, seconds: float) -> None:
-        """Nobody reaches the store for a while."""
-        for line in self._lines:
-            line.refusing = True
-            line.cut()
+    def refuse(self, seconds: float, *numbers: int) -> None:
+        """Some hear at once that they do not reach the store, for a while."""
+        for number in numbers:
+            self._lines[number].refusing = True
+            self._lines[number].cut()
         time.sleep(seconds)
-        for line in self._lines:
-            line.refusing = False
+        for number in numbers:
+            self._lines[number].refusing = False
 
     def delay(self, seconds: float) -> None:
         """From now on every request to the store takes longer."""
@@ -165,8 +175,12 @@ def _disturbances(cluster: Cluster, chance: random.Random) -> dict[str, Callable
 
     return {
         "kill": lambda: cluster.kill(one()),
-        "pause": lambda: cluster.pause(one(), 10),
+        "all": cluster.kill_all,
+        "pause": lambda: cluster.pause(10, one()),
+        "freeze": lambda: cluster.pause(10, *range(BROKERS)),
         "cut": lambda: cluster.cut_off(one(), 20),
+        "refuse": lambda: cluster.refuse(10, one()),
+        "outage": lambda: cluster.refuse(10, *range(BROKERS)),
         "lose": lambda: cluster.lose_answers(0.2, 5, chance),
         "store": lambda: cluster.restart_store(5),
         "roll": lambda: cluster.restart(one()),
@@ -204,7 +218,7 @@ def _say(line: str) -> None:
 def main() -> None:
     """Disturb brokers for some minutes, and say whether the books are exact."""
     parser = argparse.ArgumentParser(prog="python -m tests.brokers.chaos", description=__doc__)
-    parser.add_argument("kinds", nargs="+", help="kill, pause, cut, lose, store, roll, none: several are mixed")
+    parser.add_argument("kinds", nargs="+", help="such as kill or cut: see `_disturbances`")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--every", type=float, default=10, help="seconds from one to the next")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between messages of a publisher")

@@ -59,7 +59,7 @@ def test_L1_Q2_Q7_C2_C12_C13_C14_C18_brokers_are_killed_stopped_and_restarted_an
             assert given == had, "nobody has to wait for silence"
 
     books = Books()
-    disturb(cluster, books, lambda: cluster.kill(0), lambda: cluster.pause(1, _LONG_S), restart_all)
+    disturb(cluster, books, lambda: cluster.kill(0), lambda: cluster.pause(_LONG_S, 1), restart_all)
     assert books.dead
     assert sum(cluster.epochs) > sum(before), "shards were taken over"
 
@@ -70,7 +70,7 @@ def test_L1_Q2_C2_C3_C8_C12_C13_C14_C16_brokers_and_the_store_hear_little_of_one
     def be_without_store() -> None:
         cluster.wait_until_shared()
         before = cluster.epochs
-        cluster.be_without_store(SILENCE_S + 1)
+        cluster.refuse(SILENCE_S + 1, *range(BROKERS))
         progress(books)
         assert cluster.epochs == before, "C16: an outage moves nothing"
 

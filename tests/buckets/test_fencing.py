@@ -13,7 +13,7 @@ from penstock.embedded.broker import Broker, lose_shard, release_shard
 from penstock.journal.bucket_storage import BucketStorage
 from penstock.journal.chain import Chain
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import DirectoryLocked, NotOwner, PenstockError, StorageFailed
+from penstock.model.errors import DirectoryLocked, NotOwner, PenstockError, ShardLost
 from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects, VirtualClock
 from tests.buckets.hanging import HangingObjects
@@ -103,7 +103,7 @@ def test_C11_who_waits_for_a_dead_bucket_is_told_when_the_shard_is_lost() -> Non
     lose_shard(broker, 0, lost)
     for thread in (writing, waiting):
         thread.join(30)
-    assert isinstance(heard["writing"], StorageFailed), "nobody knows what became of it"
+    assert isinstance(heard["writing"], ShardLost), "nobody knows what became of it"
     assert "may or may not be there" in str(heard["writing"])
     assert isinstance(heard["waiting"], NotOwner), "nothing of it was written"
     assert heard["waiting"].address == TWO.address

@@ -6,6 +6,7 @@ Between clients and each server is a line that can be cut or held back, while th
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ import pytest
 from penstock.client import AsyncClient, Client
 from penstock.client.client import AsyncClient as Awaited
 from penstock.model.cluster_map import ClusterMap
-from penstock.model.errors import LeaseLost
+from penstock.model.errors import LeaseLost, NotOwner, ShardLost
 from penstock.testing.line import Line
 from tests.cluster.several import Several, several
 from tests.server.harness import soon
@@ -149,6 +150,39 @@ def test_what_was_leased_by_a_server_that_is_gone_for_good_is_lost(tmp_path: Pat
                     with pytest.raises(LeaseLost):
                         await finish(messages)
                 assert [message.value for message in await consumer.receive(1, wait=10)] == [b"one"]
+
+    run(work())
+
+
+def test_C12_what_an_owner_was_writing_when_it_lost_its_shard_is_repeated_at_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with behind_lines(tmp_path / "data") as (servers, lines), AsyncClient(all_of(lines)) as client:
+            topic = servers.topic_of(1)
+            shard = servers.map.shard_of(topic)
+            await client.publish(topic, "0")
+            async with await client.consumer(topic, "g") as consumer:
+                messages = await consumer.receive(1, wait=10)
+                journal = servers.servers[1].broker.shards[shard].journal
+                write = journal._write
+
+                def lose(*group: Any) -> None:
+                    write(*group)
+                    journal.abandon(NotOwner("it was taken", shard))
+                    raise OSError(errno.EIO, "nobody answers any more")
+
+                monkeypatch.setattr(journal, "_write", lose)
+                publishing = asyncio.create_task(client.publish(topic, "1"))
+                acking = asyncio.create_task(consumer.ack(messages))
+                await soon(lambda: journal.frozen, "it is lost")
+                await servers.servers[1].lose_shard(shard, NotOwner("it was taken", shard))
+                await servers.take(shard, 2)
+                servers.tell()
+                assert (await publishing).offset == 1
+                with pytest.raises((ShardLost, LeaseLost)):  # that it cannot know
+                    await acking
+                assert [message.value async for message in client.read(topic, 0)] == [b"0", b"1"]
 
     run(work())
 

@@ -27,6 +27,7 @@ from penstock.model.errors import (
     LimitExceeded,
     NotOwner,
     PenstockError,
+    ShardLost,
     Unauthenticated,
 )
 from penstock.model.units import format_size
@@ -244,8 +245,9 @@ class Link:
             return
         if command == ERROR:
             error = decode_failure(body)
-            if isinstance(error, NotOwner) and request.shard is not None and self.on_misplaced is not None:
-                self.on_misplaced(request, error)
+            elsewhere = _elsewhere(request, error)
+            if elsewhere is not None and self.on_misplaced is not None:
+                self.on_misplaced(request, elsewhere)
             else:
                 request.on_reply(None, error)
         else:
@@ -377,6 +379,15 @@ class Link:
         if connection is not None:
             connection.close()
         return connection
+
+
+def _elsewhere(request: Request, error: PenstockError) -> NotOwner | None:
+    """Why a request is to be asked at the owner of its shard, if that is so: there, what was done is known again."""
+    if request.shard is None:
+        return None
+    if isinstance(error, ShardLost) and request.repeatable:
+        return NotOwner(str(error), -1)
+    return error if isinstance(error, NotOwner) else None
 
 
 def _again(error: PenstockError, more: str = "") -> PenstockError:

@@ -6,7 +6,6 @@ made from those of the client for asyncio (`tools/faces.py`).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import ssl
 from typing import Self, TypeVar
@@ -23,7 +22,7 @@ from penstock.client.sync_messaging import ClientMessaging
 from penstock.client.sync_staging import ClientStaging
 from penstock.client.waited import WaitedConsumer
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import BrokerClosed, NotOwner, TopicSpread
+from penstock.model.errors import BrokerClosed, NotOwner, ShardLost, TopicSpread
 from penstock.model.info import RecoveryReport
 from penstock.model.units import Duration
 from penstock.protocol.consuming import Subscribe
@@ -116,11 +115,16 @@ class Client(ClientMessaging, ClientStaging, ClientAdministration):
         timeout_s: float | None = None,
     ) -> bytes:
         replies: list[bytes] = []
-        with contextlib.suppress(NotOwner, TopicSpread):  # nothing was done: the loop finds the owners
+        try:
             direct = self._directs.of(topic)
             shard = self._directs.shard_of(topic)
             if direct.ask(command, body, replies, repeatable=repeatable, timeout_s=timeout_s, shard=shard):
                 return replies[0]
+        except (NotOwner, TopicSpread):
+            pass  # nothing was done: the loop finds the owners
+        except ShardLost:
+            if not repeatable:
+                raise
         links = self._client.links
         return self._loop.wait(links.ask(topic, command, body, repeatable=repeatable, timeout_s=timeout_s))
 

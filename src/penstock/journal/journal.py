@@ -22,7 +22,15 @@ from penstock.journal.encoded import Encoded
 from penstock.journal.files import JournalDirectory, JournalFile, JournalFiles
 from penstock.journal.layout import FILE_HEADER_BYTES, encode_head
 from penstock.model.config import BrokerConfig
-from penstock.model.errors import DiskFull, InvalidArgument, NotOwner, Overloaded, PenstockError, StorageFailed
+from penstock.model.errors import (
+    DiskFull,
+    InvalidArgument,
+    NotOwner,
+    Overloaded,
+    PenstockError,
+    ShardLost,
+    StorageFailed,
+)
 from penstock.model.units import format_size
 from penstock.storage import Storage
 from penstock.storage.refusals import refusal_of
@@ -372,8 +380,10 @@ class Journal(JournalFiles, Generic[B]):
         self.observer.refused(error)
         self.on_committed()  # somebody may wait for what was released
 
-    def _freeze(self, error: BaseException) -> StorageFailed | NotOwner:
+    def _freeze(self, error: BaseException) -> StorageFailed | NotOwner | ShardLost:
         """Write nothing any more; what those hear who wait for what was being written."""
+        if isinstance(self.frozen, NotOwner) and not isinstance(error, NotOwner):
+            return ShardLost(f"{self.frozen}: what was being written ({error}) may or may not be there")
         if not isinstance(error, StorageFailed | NotOwner):  # that say already what became of it
             error = StorageFailed(
                 f"the disk failed ({error}): writes are frozen until the broker is opened again; "

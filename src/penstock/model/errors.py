@@ -141,6 +141,10 @@ class ConnectionLost(PenstockError):
     """The server cannot be reached, or the connection broke: what is known of the request is in the text."""
 
 
+class ShardLost(ConnectionLost):
+    """Another process has taken the shard over while this was being written: it may or may not be done."""
+
+
 class RequestTimeout(PenstockError):
     """No answer came in time: what is known of the request is in the text."""
 

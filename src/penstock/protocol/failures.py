@@ -36,6 +36,7 @@ _CODES: dict[int, type[PenstockError]] = {
     20: errors.Forbidden,
     21: errors.NotOwner,
     22: errors.TopicSpread,
+    23: errors.ShardLost,
 }
 UNKNOWN = 0
 """An internal error of the server: its log has details."""

@@ -42,6 +42,7 @@ _KINDS: list[tuple[type[BaseException], int, str]] = [
     (errors.Overloaded, 429, "try again after the time of Retry-After"),
     (errors.DiskFull, 507, "make room on the server's disk; reading and acking go on"),
     (errors.StorageFailed, 503, "restart the server once its disk is well"),
+    (errors.ShardLost, 503, "try again: the same dedupe id is published once; what was acked may come again"),
     (errors.BrokerClosed, 503, "the server is stopping or starting: try again"),
 ]
 _RETRY_S = 1
