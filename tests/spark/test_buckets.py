@@ -21,6 +21,7 @@ from penstock.storage.object_directory import DirectoryObjects
 from tests.buckets.conftest import bucket, store  # noqa: F401 - fixtures
 from tests.buckets.seaweed import BUCKET
 from tests.buckets.test_reading import owner_of
+from tests.patience import until
 from tests.spark.streams import Recorder, finish, start
 
 
@@ -69,7 +70,7 @@ def test_C6_batches_read_what_owners_have_before_and_after_a_takeover(spark: Spa
     assert [row.group for row in table.load().collect()] == ["g"]
 
 
-def test_S3_C21_a_stream_goes_on_across_a_takeover_and_reads_each_message_once(
+def test_S3_C21_a_running_stream_goes_on_across_a_takeover_and_reads_each_message_once(
     spark: SparkSession, address: str, tmp_path: Path
 ) -> None:
     objects = open_objects(address)
@@ -79,11 +80,17 @@ def test_S3_C21_a_stream_goes_on_across_a_takeover_and_reads_each_message_once(
     options = {"path": address, "subscribe": "t", "startingOffsets": "earliest", "maxMessagesPerTrigger": "200"}
     frame = spark.readStream.format("penstock").options(**options).load()
     sink, checkpoint = Recorder(), tmp_path / "checkpoint"
-    finish(start(frame, checkpoint, sink))
-    assert sum(sink.total().values()) == 300
-    second = owner_of(objects)
-    fill(second, 300, 100)
-    second.settle()
+    query = start(frame, checkpoint, sink, processingTime="50 milliseconds")
+    try:
+        until(lambda: sum(sink.total().values()) == 300, "the batches of the first owner")
+        second = owner_of(objects)
+        with pytest.raises(NotOwner):
+            first.publish("t", "lost")
+        fill(second, 300, 100)
+        second.settle()
+        until(lambda: sum(sink.total().values()) == 400, "those of the second")
+    finally:
+        query.stop()
     fill(second, 400, 100)
     finish(start(frame, checkpoint, sink))
     assert sink.total() == Counter(("t", part, offset) for part in range(2) for offset in range(250))
