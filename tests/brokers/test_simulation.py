@@ -20,9 +20,9 @@ EVENTS = 12
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """What goes wrong on purpose is not worth a line."""
-    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+    caplog.set_level(logging.CRITICAL, logger="penstock")
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -47,6 +47,8 @@ class Shards:
         self.elsewhere: Elsewhere = _not_here
         self.tenure: Callable[[int], bool] | None = None
         """Whether messages of a shard may be handed out now; None: always."""
+        self.address = ""
+        """Where this process is reached, where others could have its shards."""
         self.publish_elsewhere: PublishElsewhere | None = None
         """None where there is no other process."""
         self.turns = itertools.count()
@@ -145,7 +147,7 @@ class Shards:
         """Open a shard here; from now on it is found."""
         shard = Shard(self._places[number], self.config, self.clock, Place(number, self.count))
         if self.tenure is not None:
-            shard.deliver_while(partial(self.tenure, number))
+            shard.deliver_while(partial(self.tenure, number), self.address)
         self.put(number, shard)
         return shard
 

@@ -7,10 +7,16 @@ large or old enough, the older goes as a whole. Of a lease that is forgotten, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from penstock.delivery.offsets import Offsets, from_range
+from penstock.model.events import EventKind
+
+if TYPE_CHECKING:
+    from penstock.delivery.outcomes import Logged
 
 BOOK_BYTES = 16 << 20
 """What all generations may take."""
@@ -49,12 +55,23 @@ class LeaseBook:
         """Whether messages are leased: not any more by a shard that is about to move."""
         self.tenure: Callable[[], bool] | None = None
         """Whether they may be leased now, where another process might have the shard already; None: always."""
+        self.broker = ""
+        """Where the broker is reached that leases, where several could."""
         self._groups = 0
         self._young: dict[int, EndedLease] = {}
         self._old: dict[int, EndedLease] = {}
         self._young_bytes = 0
         self._since_s = float("-inf")
         self._forgotten = range(0)  # ids; some of these may have been forgotten
+
+    def signed(self, events: Iterable[Logged]) -> Iterable[Logged]:
+        """The same events, where deliveries say which broker made them, if it could have been several."""
+        if not self.broker:
+            return events
+        return [
+            (partition, replace(event, detail=self.broker) if event.kind is EventKind.DELIVERED else event)
+            for partition, event in events
+        ]
 
     @property
     def may_lease(self) -> bool:

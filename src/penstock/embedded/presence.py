@@ -60,7 +60,7 @@ class Presence:
         self._held = dict(shards.items())
         for number, shard in self._held.items():
             self._registry.tenure.trust(number, self._since_s)
-            shard.deliver_while(_during(self._registry.tenure.holds, number))
+            shard.deliver_while(_during(self._registry.tenure.holds, number), f"process {self._process}")
         self._say()
         self._thread.start()
 

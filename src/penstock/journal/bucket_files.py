@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from penstock.journal.chain_layout import Mark, Piece
@@ -12,7 +13,7 @@ from penstock.storage.object_cache import ObjectCache
 from penstock.storage.objects import ObjectStore, Range
 
 _PART_BYTES = 1 << 20
-Append = Callable[[int, int, bytes], object]
+Append = Callable[[int, int, bytes], Mark]
 """Add a piece to the chain: of which file, where in it, and its bytes."""
 
 
@@ -29,10 +30,13 @@ class PieceFile(ContentFile):
         self.first: Mark | None = None
         """Where its first piece is, or will be."""
         self._bundle: BundleFile | None = None
+        self._starts: list[int] = []  # of its pieces in it
+        self._marks: list[Mark] = []
 
     def restore(self, piece: Piece) -> None:
         """Take a piece that is there already."""
         self.first = self.first or piece.mark
+        self._note(piece.position, piece.mark)
         self.synced = self.write(piece.position, [piece.body])
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> int:
@@ -42,8 +46,16 @@ class PieceFile(ContentFile):
     def sync(self) -> None:
         if len(self.content) > self.synced:
             self.first = self.first or self._end()
-            self._append(self._sequence, self.synced, bytes(self.content[self.synced :]))
+            self._note(self.synced, self._append(self._sequence, self.synced, bytes(self.content[self.synced :])))
             self.synced = len(self.content)
+
+    def _note(self, start: int, mark: Mark) -> None:
+        self._starts.append(start)
+        self._marks.append(mark)
+
+    def piece_at(self, position: int) -> Mark:
+        """The piece that a byte is in."""
+        return self._marks[bisect_right(self._starts, position) - 1]
 
     def truncate(self, length: int) -> None:
         if length < self.synced:

@@ -212,6 +212,17 @@ class BucketStorage:
             return open_stage(self._objects, name, data) or WholeFile(self._objects, name, data)
         return self._folder.open(name)
 
+    def whereabouts(self, sequence: int, position: int) -> str:
+        """Where bytes of the journal are, as people are told."""
+        with self._lock:
+            file, bundle = self._files.get(sequence), self._bundles.get(sequence)
+        if bundle is not None:
+            return f"bundle {bundle.sequence} of epoch {bundle.epoch}"
+        if file is None or not file.synced > position:
+            raise FileNotFoundError(errno.ENOENT, "no such journal file", str(sequence))
+        mark = file.piece_at(position)
+        return f"piece {mark.n} of epoch {mark.epoch}"
+
     def _bundle_file(self, bundle: Bundle) -> BundleFile:
         return BundleFile(self._cache, self._objects, bundle.name, bundle.size_bytes)
 

@@ -130,9 +130,9 @@ class Shard:
             self.dispatcher.drain()
             return self.dispatcher.leased
 
-    def deliver_while(self, tenure: Callable[[], bool]) -> None:
-        """Lease messages only while this holds: otherwise another process may have the shard."""
-        self.dispatcher.lease_book.tenure = tenure
+    def deliver_while(self, tenure: Callable[[], bool], broker: str) -> None:
+        """Lease messages only while this holds: otherwise another process may have the shard; traces say which has."""
+        self.dispatcher.lease_book.tenure, self.dispatcher.lease_book.broker = tenure, broker
 
     def serve_all(self) -> None:
         """Messages may be leased again: serve whoever waits for some."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.journal.bucket_storage import BucketStorage
+from penstock.log.partition_log import Log
 from penstock.model.errors import MessageNotFound
 from penstock.model.events import Event, EventKind
 from penstock.model.group_settings import changed_in_words
@@ -39,10 +41,24 @@ def trace(shard: Shard, identity: MessageId | str) -> Trace:
     if message is None and not found:
         raise MessageNotFound(f"there is no message {identity}, and no event speaks of one")
     lines = _lines(message, producer, found, shard.clock.wall_us())
+    if message is not None and isinstance(shard.storage, BucketStorage):
+        place = _place_on_bucket(shard, shard.storage, partition.messages, identity.offset)
+        lines.insert(1, TraceLine("replicated", message.timestamp_us, cause=place))
     until = None
     if message is not None and config.retention_age is not None:
         until = to_datetime(message.timestamp_us + round(config.retention_age * 1_000_000))
     return Trace(identity, message, lines, until)
+
+
+def _place_on_bucket(shard: Shard, storage: BucketStorage, log: Log, offset: int) -> str:
+    """Where a message is durable now: in a piece of the chain first, in a segment at last."""
+    with shard.lock:
+        if offset < log.settled_end:
+            segments = (segment for segment in log.segments if segment.base <= offset < segment.end)
+            segment = next(segments, None)
+            return "in a segment" if segment is None else f"in segment {segment.base} of epoch {segment.epoch}"
+        block = log.block(log.find(offset))
+        return f"in {storage.whereabouts(block.sequence, block.position)}"
 
 
 def _first_due_us(message: StoredMessage, events: list[Event]) -> int:
@@ -90,6 +106,8 @@ def _lines(message: StoredMessage | None, producer: str | None, events: list[Eve
 
 
 def _cause(event: Event) -> str | None:
+    if event.kind == EventKind.DELIVERED and event.detail is not None:
+        return f"by {event.detail}"
     if event.kind in (EventKind.CANCELLED, EventKind.RESCHEDULED):  # their detail is for us
         return None
     if event.kind == EventKind.CONFIGURED:

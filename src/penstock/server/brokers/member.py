@@ -101,6 +101,7 @@ class BrokerMember:
         """Take part, reached at this address."""
         self.address = address
         self._place.root.advertise(address)
+        self._server.broker.shards.address = address
         await self._say()
         loop = asyncio.get_running_loop()
         self._loops = [loop.create_task(self._beat()), loop.create_task(self._look())]

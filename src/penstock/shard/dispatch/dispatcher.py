@@ -373,7 +373,7 @@ class Dispatcher:
 
     def _log_events(self, topic: Topic, events: Iterable[Logged]) -> None:
         """Log what nobody may be waiting for: the timer sees to it that it is committed."""
-        self._core.log_events(topic, events)
+        self._core.log_events(topic, self.lease_book.signed(events))
         if not self._commits_soon:
             self._commits_soon = True
             self.wake_timer()
