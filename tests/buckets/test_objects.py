@@ -278,3 +278,11 @@ def test_what_is_large_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_bucket_that_is_not_there_is_named(bucket: Seaweed) -> None:
+    assert bucket.port
+    with pytest.raises(InvalidArgument, match="s3://there-is-none: there is no such bucket: make it first"):
+        open_objects("s3://there-is-none/place").list("")
+    with pytest.raises(InvalidArgument, match="make it first"):
+        open_objects("s3://there-is-none/place").get("name")

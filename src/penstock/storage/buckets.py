@@ -31,6 +31,7 @@ _TIMEOUT_S, _CONNECT_TIMEOUT_S = 20.0, 3.0
 _LARGE_BYTES, _LARGE_TIMEOUT_S = 8 << 20, 300.0  # a bundle on a slow line takes its time, and nobody waits for it
 _AT_ONCE = 32
 _TOLD_MAX = 300
+_NO_BUCKET = "NoSuchBucket"
 _BEYOND = "status code: 416"  # the object ends before
 _REGION = "us-east-1"  # where none is given: other stores than S3 have none
 T = TypeVar("T")
@@ -171,12 +172,19 @@ class BucketObjects:
             return request()
         except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
             raise
-        except self._errors.NotFoundError as error:
+        except (self._errors.NotFoundError, FileNotFoundError) as error:
+            self._check_there(error)
             raise FileNotFoundError(errno.ENOENT, f"{self.address}: {_told(error)}") from error
         except (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError) as error:
             raise PermissionError(errno.EACCES, f"{self.address}: {_told(error)}") from error
         except self._errors.BaseError as error:
+            self._check_there(error)
             raise StoreUnavailable(errno.EIO, f"{self.address}: {_told(error)}") from error
+
+    def _check_there(self, error: Exception) -> None:
+        """Raise InvalidArgument if the bucket itself is missing: nobody can be told that its objects are not there."""
+        if _NO_BUCKET in str(error):
+            raise InvalidArgument(f"{self._bucket}: there is no such bucket: make it first") from error
 
 
 def _answer(request: Callable[[], bytes | None]) -> bytes | StoreUnavailable | None:
