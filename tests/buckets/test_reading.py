@@ -27,7 +27,7 @@ from penstock.journal.layout import file_name
 from penstock.model.clock import SystemClock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import CorruptData, InvalidArgument
-from penstock.segments.reader import SegmentReader
+from penstock.segments import reader as segment_reader
 from penstock.segments.window import Window
 from penstock.shard.recovery import recover
 from penstock.storage.buckets import open_objects
@@ -348,20 +348,22 @@ def test_a_bucket_of_each_kind_is_read_while_a_broker_has_it(kind: str, bucket: 
         assert found.of("t").storage.path == f"{address}/shards/0"
 
 
-def test_the_next_row_group_is_read_while_one_is_looked_at() -> None:
-    bucket = Disappearing({})
+def test_row_groups_are_read_several_at_once_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_reader, "_AT_ONCE_BYTES", 1_000_000)
+    bucket, chance = Disappearing({}), random.Random(1)
     broker = owner_of(bucket)
     for _ in range(7):
-        broker.publish_many("t", [b"x"] * 10_000)
+        broker.publish_many("t", [chance.randbytes(10) for _ in range(32_768)])
     broker.settle()
     with Snapshots(ReadOnlyBucket(bucket)) as found:
         snapshot = found.of("t")
         [segment] = snapshot.log("t", 0).segments
         [name] = bucket.part("shards/0/").list("topics/t/messages/")
         bucket.asked.clear()
-        with SegmentReader(snapshot.storage, name, "messages", segment) as reader:
+        with segment_reader.SegmentReader(snapshot.storage, name, "messages", segment) as reader:
             tables = reader.tables(Window())
             rows = len(next(tables))
-            until(lambda: len(bucket.asked) == 3, "the footer, a row group, and the next one")
-            assert rows + sum(map(len, tables)) == 70_000
-            assert len(bucket.asked) == 4
+            until(lambda: len(bucket.asked) == 3, "the footer, some row groups, and those that follow")
+            assert rows + sum(map(len, tables)) == 7 * 32_768
+            assert reader.row_groups_read == 7
+            assert len(bucket.asked) == 5, "seven, two at a time, and the footer"

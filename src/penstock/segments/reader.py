@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import pairwise
 from typing import Self
 
 import pyarrow as pa
@@ -23,6 +23,8 @@ from penstock.storage.interface import ReadsAhead
 from penstock.storage.objects import StoreUnavailable
 
 _NOT_READ = (FileNotFoundError, PermissionError, StoreUnavailable)  # what a bucket says only now: nothing of the bytes
+
+_AT_ONCE_BYTES = 8 << 20  # of row groups that lie side by side, where requests take longer than bytes
 
 
 class SegmentReader:
@@ -68,9 +70,10 @@ class SegmentReader:
             runs = () if about is None else ("offset", "last")
             needed = list(dict.fromkeys((self._position, self._time, *runs, *columns)))
         chosen = [number for number in range(self._parquet.metadata.num_row_groups) if self._has(number, window, about)]
-        for number, following in zip_longest(chosen, chosen[1:]):
+        self._bytes.plan(chosen)
+        for number in chosen:
             self.row_groups_read += 1
-            self._bytes.load(number, following)
+            self._bytes.load(number)
             table = self._cut(self._read(number, needed), window)
             if about is not None:
                 table = table.filter((pc.field("offset") <= about[1]) & (pc.field("last") >= about[0]))
@@ -134,6 +137,7 @@ class _CheckedBytes(io.RawIOBase):
         start = info.size_bytes - info.footer_bytes
         self.footer = self._load(start, info.size_bytes, info.footer_crc, "the footer")
         self._regions: list[tuple[int, int, int]] = []  # (start, end, crc)
+        self._following: dict[int, tuple[int, int]] = {}  # what is read at once, by where begins what is read before
         self._loaded: tuple[int, int, bytes] = (0, 0, b"")
         self._at = 0
 
@@ -150,12 +154,28 @@ class _CheckedBytes(io.RawIOBase):
             raise CorruptData(self.name, start, f"{what} does not match its checksum")
         return data
 
-    def load(self, number: int, following: int | None) -> None:
-        """Have a row group at hand, and begin to read the one that is asked for after it, where that takes its time."""
-        self._region(self._regions[number][0])
-        if following is not None and isinstance(self._file, ReadsAhead):
-            start, end, _ = self._regions[following]
-            self._file.expect(start, end - start)
+    def plan(self, numbers: list[int]) -> None:
+        """Read these row groups in this order: where that takes its time, several at once, and ahead."""
+        if isinstance(self._file, ReadsAhead):
+            runs: list[tuple[int, int]] = []
+            for start, end, _ in (self._regions[number] for number in numbers):
+                if runs and runs[-1][1] == start and end - runs[-1][0] <= _AT_ONCE_BYTES:
+                    runs[-1] = (runs[-1][0], end)
+                else:
+                    runs.append((start, end))
+            self._following = {before[0]: after for before, after in pairwise([(-1, -1), *runs])}
+            self._expect(-1)
+
+    def load(self, number: int) -> None:
+        """Have a row group at hand, and begin to read what follows those that came with it."""
+        start = self._regions[number][0]
+        self._region(start)
+        self._expect(start)
+
+    def _expect(self, after: int) -> None:
+        run = self._following.pop(after, None)
+        if run is not None and isinstance(self._file, ReadsAhead):
+            self._file.expect(run[0], run[1] - run[0])
 
     def _region(self, position: int) -> tuple[int, int, bytes]:
         start, end, _ = self._loaded
