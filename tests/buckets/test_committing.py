@@ -29,6 +29,7 @@ from penstock.storage import Storage
 from penstock.storage.objects import ObjectStore, Outcome
 from penstock.testing import MemoryObjects, MemoryStorage, VirtualClock
 from tests.buckets.hanging import HangingObjects
+from tests.patience import until
 
 INTERVAL_S = 0.1
 
@@ -95,8 +96,7 @@ def test_what_comes_within_an_interval_is_one_commit(clock: VirtualClock) -> Non
         objects.wait_until_hanging()
         for thread in threads[1:]:
             thread.start()
-        while len(broker.shard.journal.gathering.commit._callbacks or ()) < 19:
-            threading.Event().wait(0.001)
+        until(lambda: len(broker.shard.journal.gathering.commit._callbacks or ()) == 19)
         before = len(objects.list("journal/"))
         objects.go_on()
         for thread in threads:

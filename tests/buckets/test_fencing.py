@@ -17,6 +17,7 @@ from penstock.model.errors import DirectoryLocked, NotOwner, PenstockError, Shar
 from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects, VirtualClock
 from tests.buckets.hanging import HangingObjects
+from tests.patience import until
 
 SHARD = 3
 
@@ -76,10 +77,9 @@ def test_C8_a_fenced_shard_is_closed_without_another_request() -> None:
 
 
 def test_C11_who_waits_for_a_dead_bucket_is_told_when_the_shard_is_lost() -> None:
-    objects, asked = FaultyObjects(often=0), threading.Event()
+    objects = FaultyObjects(often=0)
 
     def pause(_: int) -> None:
-        asked.set()
         threading.Event().wait(0.001)
 
     broker = broker_on(storage(objects, ONE, pause))
@@ -94,11 +94,11 @@ def test_C11_who_waits_for_a_dead_bucket_is_told_when_the_shard_is_lost() -> Non
             heard[value] = error
 
     writing, waiting = (threading.Thread(target=publish, args=(value,)) for value in ("writing", "waiting"))
+    journal = broker.shard.journal
     writing.start()
-    assert asked.wait(30)
+    until(lambda: journal._writing is not None)
     waiting.start()
-    while not broker.shard.journal.gathering.blocks:
-        threading.Event().wait(0.001)
+    until(lambda: journal.gathering.blocks)
     lost = NotOwner("it was taken", SHARD, 2, TWO.address)
     lose_shard(broker, 0, lost)
     for thread in (writing, waiting):
