@@ -152,7 +152,8 @@ class Journal(JournalFiles, Generic[B]):
 
     def due_in_s(self) -> float:
         """How long what is gathered may wait for company: until an interval after the group before, or it is full."""
-        if self.closed or self.frozen is not None or self.gathering.size_bytes >= _FULL_BYTES:
+        gathering, is_over = self.gathering, self.closed or self.frozen is not None
+        if is_over or not gathering.blocks or gathering.size_bytes >= _FULL_BYTES:
             return 0.0
         due_s = self._taken_s + self._interval_s - self.observer.monotonic_s()
         return due_s if due_s >= _TICK_S else 0.0
