@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.embedded.broker import Broker
 from penstock.embedded.presence import Presence
-from penstock.model.clock import Clock
+from penstock.model.clock import Clock, to_shard_clock
 from penstock.model.config import BrokerConfig
 from penstock.model.errors import InvalidArgument
 from penstock.storage import FileStorage, Storage
@@ -39,7 +39,7 @@ def open_broker(
 
 
 def _open_on_bucket(address: str, config: BrokerConfig, clock: Clock | None, shards: int | None) -> Broker:
-    presence = Presence(address, shards)
+    presence = Presence(address, shards, to_shard_clock(clock))
     root = presence.place.root
     root.on_close = presence.end
     root.keep_near(config)

@@ -6,12 +6,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from penstock.cluster.bucket_place import BucketPlace, boottime_s, open_place
 from penstock.cluster.members import BEAT_S, LOOK_S, Heartbeat, Members
 from penstock.cluster.shards import Shards
+from penstock.model.clock import ShardClock
 from penstock.model.errors import DirectoryLocked, PenstockError
+from penstock.model.units import to_datetime
 from penstock.shard.shard import Shard
 
 _log = logging.getLogger("penstock")
@@ -20,11 +21,11 @@ _log = logging.getLogger("penstock")
 class Presence:
     """Says that this program lives, as long as it has the bucket."""
 
-    def __init__(self, address: str, shards: int | None) -> None:
+    def __init__(self, address: str, shards: int | None, clock: ShardClock) -> None:
         """Raises DirectoryLocked if somebody else uses the bucket."""
         self.place: BucketPlace = open_place(address, shards)
         self._registry, self._incarnation = self.place.registry, self.place.root.incarnation.hex()
-        self._since, self._beats, self._process = datetime.now(UTC), 0, os.getpid()
+        self._since, self._beats, self._process = to_datetime(clock.wall_us()), 0, os.getpid()
         self._ended = threading.Event()
         self._members: Members = self._registry.join(self._incarnation, self.place.patience, embedded=True)
         self._held: dict[int, Shard] = {}

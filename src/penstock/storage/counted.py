@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from penstock.model.clock import SystemClock
 from penstock.model.histograms import REQUEST_S, Histogram
 from penstock.storage.objects import ObjectStore, Outcome, Range, SomeUnavailable
 from penstock.storage.persistent import Pause
@@ -35,7 +35,7 @@ def kind_of(name: str) -> str:
 class BucketMeter:
     """Counts that only grow, of all that one process asks of its bucket; from any thread."""
 
-    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic_s: Callable[[], float] = SystemClock.monotonic_s) -> None:
         self.monotonic_s = monotonic_s
         self._lock = threading.Lock()
         self.requests: Counter[tuple[str, str]] = Counter()
