@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import penstock.spark
 from penstock.embedded.broker import Broker
-from penstock.model.errors import NotOwner
+from penstock.model.errors import InvalidArgument, NotOwner
 from penstock.spark.batch import LogReader
 from penstock.spark.errors import DataLoss
 from penstock.spark.options import read_options
@@ -68,6 +68,34 @@ def test_C6_batches_read_what_owners_have_before_and_after_a_takeover(spark: Spa
     assert read() == expected(650)
     table = spark.read.format("penstock").options(path=address, table="dead_letters", subscribe="t")
     assert [row.group for row in table.load().collect()] == ["g"]
+
+
+def test_segments_of_a_bucket_are_copied_once_for_sparks_own_reader(
+    spark: SparkSession, address: str, tmp_path: Path
+) -> None:
+    def read() -> Counter[tuple[str, str]]:
+        frame = penstock.spark.read_topic(spark, "t", path=address, copies=str(tmp_path / "copies"))
+        assert {Path(name.removeprefix("file://")) for name in frame.inputFiles()} == set(copied())
+        rows = frame.selectExpr("decode(value, 'utf-8')", "topic || '/' || partition").collect()
+        return Counter((row[0], row[1]) for row in rows)
+
+    def copied() -> list[Path]:
+        return [path for path in (tmp_path / "copies").rglob("*") if path.is_file()]
+
+    objects = open_objects(address)
+    owner = owner_of(objects)
+    fill(owner, 0, 500)
+    owner.settle()
+    fill(owner, 500, 100)
+    assert read() == expected(600)
+    [one, other] = copied()
+    kept, content = one.stat().st_mtime_ns, other.read_bytes()
+    other.write_bytes(content[:-1])
+    assert read() == expected(600)
+    assert one.stat().st_mtime_ns == kept, "it was not copied again"
+    assert other.read_bytes() == content, "this one was"
+    with pytest.raises(InvalidArgument, match="give a directory"):
+        penstock.spark.read_topic(spark, "t", path=address, copies="s3://elsewhere")
 
 
 def test_S3_C21_a_running_stream_goes_on_across_a_takeover_and_reads_each_message_once(

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from penstock.model.errors import CorruptData, InvalidArgument
 from penstock.model.layout import SegmentPlace, ThinnedSegment
+from penstock.spark.copies import Copies
 from penstock.spark.filters import Wanted
 from penstock.spark.finding import origin_of
 from penstock.spark.options import Offsets, read_options
@@ -40,13 +41,15 @@ def read_topic(
     servers: str | None = None,
     path: str | None = None,
     token: str | None = None,
+    copies: str | None = None,
     **options: Any,
 ) -> DataFrame:
     """A topic as a DataFrame, with the columns and options of `format("penstock")` (such as `startingOffsets`).
 
     What is settled is read by Spark's own Parquet reader, which prunes columns and pushes filters down by itself,
     wherever the driver can see the files; the rest comes through the data source. Together they are exactly the
-    messages between the two positions.
+    messages between the two positions. `copies`: a directory that all machines of Spark see, to which segments of a
+    bucket are copied first, once, so that they are such files.
     """
     given = _given(topic, servers, path, token, options)
     checked = read_options(given, streaming=False)
@@ -60,7 +63,8 @@ def read_topic(
     start, end = plan.resolve(checked.start, "startingOffsets"), plan.resolve(checked.end, "endingOffsets")
     parts: list[Span] = []
     tail_start = {name: dict(places) for name, places in start.items()}
-    for span in plan.spans(start, end, Wanted()):
+    spans = plan.spans(start, end, Wanted())
+    for span in spans if copies is None else Copies(copies).of([*spans]):
         settled = _settled(span)
         parts += settled
         tail_start[span.topic][span.partition] = settled[-1].end if settled else span.start
