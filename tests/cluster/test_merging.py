@@ -225,7 +225,9 @@ def test_Q2_messages_of_a_reply_that_comes_late_are_not_handed_out(
             topic = topics[0]
             late: list[tuple[int, int, bytes]] = []
             async with await client.consumer(topic, "g") as consumer:
-                handle = consumer.remote.link._received
+                connection = consumer.remote.link._connection
+                assert connection is not None
+                handle = connection._on_frame
 
                 def hold_deliveries(command: int, correlation: int, body: memoryview | bytes) -> None:
                     if command == Command.RECEIVE | REPLY:
@@ -233,7 +235,7 @@ def test_Q2_messages_of_a_reply_that_comes_late_are_not_handed_out(
                     else:
                         handle(command, correlation, body)
 
-                monkeypatch.setattr(consumer.remote.link, "_received", hold_deliveries)
+                monkeypatch.setattr(connection, "_on_frame", hold_deliveries)
                 receiving = asyncio.create_task(consumer.receive(10, wait=20))
                 await other.publish(topic, "first")
                 await soon(lambda: late, "the messages are on their way")

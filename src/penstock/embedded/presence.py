@@ -79,7 +79,7 @@ class Presence:
         for number, sent_s in dict(self._registry.tenure.lapsed).items():
             shard = self._held[number]
             if not shard.closed:
-                shard.journal.prove()
+                shard.prove()
                 self._registry.tenure.trust(number, sent_s)
                 shard.serve_all()
 

@@ -134,6 +134,14 @@ class Shard:
         """Lease messages only while this holds: otherwise another process may have the shard; traces say which has."""
         self.dispatcher.lease_book.tenure, self.dispatcher.lease_book.broker = tenure, broker
 
+    def stalled_s(self) -> float:
+        """How long the oldest write has waited, or is under way; takes no lock."""
+        return self.journal.stalled_s(self.clock.monotonic_s())
+
+    def prove(self) -> None:
+        """Return if the shard is this process's still; raises NotOwner if another one has taken it."""
+        self.journal.prove()
+
     def serve_all(self) -> None:
         """Messages may be leased again: serve whoever waits for some."""
         with self.lock:

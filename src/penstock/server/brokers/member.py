@@ -151,7 +151,7 @@ class BrokerMember:
     async def _say(self) -> None:
         """Say that it lives, as long as every shard can be worked with, and what it writes is answered."""
         await self._in_thread("beat", _lock_each, list(self.shards.values()))
-        if any(shard.journal.stalled_s(shard.clock.monotonic_s()) > TENURE_S for shard in self.shards.values()):
+        if any(shard.stalled_s() > TENURE_S for shard in self.shards.values()):
             return
         self._beats += 1
         heartbeat = self._heartbeat()
@@ -206,7 +206,7 @@ class BrokerMember:
         opened = self.shards.get(shard)
         try:
             if opened is not None:
-                await asyncio.to_thread(opened.journal.prove)
+                await asyncio.to_thread(opened.prove)
                 self.tenure.trust(shard, sent_s)
                 await asyncio.to_thread(opened.serve_all)
         except (PenstockError, OSError) as error:
