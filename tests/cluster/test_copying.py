@@ -140,6 +140,7 @@ def test_a_directory_is_copied_byte_for_byte(original: Path, tmp_path: Path) -> 
     assert any(name.startswith("archive/") for name in same) and "tokens.json" in same
 
 
+@pytest.mark.one_shard("it opens the storage of the shard")
 def test_C10_a_shard_goes_on_in_the_next_epoch_and_takes_no_receipt_of_before(
     tmp_path: Path, clock: VirtualClock
 ) -> None:

@@ -20,7 +20,7 @@ from penstock.spark.slices import Span
 from penstock.storage.buckets import is_bucket
 from penstock.storage.objects import ObjectStore, Range
 
-_PART_BYTES, _PARTS_AT_ONCE = 4 << 20, 8
+_PART_BYTES, _PARTS_AT_ONCE = 16 << 20, 4  # what is smaller is one request: some stores unpack all of it for any part
 _FILES_AT_ONCE = 4
 
 
@@ -59,7 +59,13 @@ class Copies:
 
 
 def _fetch(objects: ObjectStore, name: str, size_bytes: int, target: Path) -> None:
-    """Write an object to a file, some parts of it at a time."""
+    """Write an object to a file; a large one by parts, some of them at a time."""
+    if size_bytes <= _PART_BYTES:
+        whole = objects.get(name)
+        if whole is None:
+            raise FileNotFoundError(f"{objects.address}/{name} is gone")
+        target.write_bytes(whole)
+        return
     parts = [Range(name, start, _PART_BYTES) for start in range(0, size_bytes, _PART_BYTES)]
     with target.open("wb") as file:
         for first in range(0, len(parts), _PARTS_AT_ONCE):
