@@ -63,8 +63,8 @@ def _append_by_put(self: Chain, sequence: int, position: int, body: bytes) -> Co
 @pytest.mark.parametrize(
     ("where", "rule", "instead", "seeds"),
     [
-        (Tenure, "holds", _always_holds, (19,)),
-        (Chain, "append", _append_by_put, (0, 1, 2)),
+        (Tenure, "holds", _always_holds, (10,)),
+        (Chain, "append", _append_by_put, (0, 3)),
     ],
 )
 def test_a_rule_that_is_switched_off_is_noticed(

@@ -200,6 +200,20 @@ def test_C1_nobody_claims_for_a_dead_owner_what_has_a_later_one() -> None:
     assert late.epoch == 3
 
 
+def test_C1_nobody_claims_for_a_dead_owner_what_a_checkpoint_shows_to_have_a_later_one() -> None:
+    objects = MemoryObjects()
+    for owner in (ONE, TWO):
+        broker = broker_on(storage(objects, owner))
+        broker.publish("t", owner.address)
+        broker.shard.checkpoint()  # reading begins behind the seal
+    late = storage(objects, THREE)
+    late.dead_epoch = 1
+    with pytest.raises(NotOwner) as refused:
+        late.lock()
+    assert (refused.value.epoch, refused.value.address) == (2, TWO.address)
+    broker.publish("t", "still here")
+
+
 def test_handing_over_ends_when_the_bucket_does_not_answer() -> None:
     objects = FaultyObjects(often=0)
     place = storage(objects, ONE)

@@ -231,6 +231,24 @@ def test_members_that_are_long_dead_are_forgotten_but_for_the_greatest_number() 
     assert members.wanted == [0, 2, 3]
 
 
+def test_whoever_takes_a_number_at_the_same_moment_is_known() -> None:
+    class Late(MemoryObjects):
+        """Another one takes the number that a list has just shown to be free."""
+
+        is_first = True
+
+        def list(self, prefix: str, after: str = "") -> list[str]:
+            found = super().list(prefix, after)
+            if self.is_first:
+                self.is_first = False
+                Registry(self, lambda: 0.0).join("00", lambda _: None)
+            return found
+
+    members = Registry(Late(), lambda: 0.0).join("01", lambda _: None)
+    assert members.number == 1
+    assert members.wanted == [0, 2]
+
+
 def test_a_newcomer_is_seen_by_its_number_and_after_a_long_sleep_by_a_list() -> None:
     objects = MemoryObjects()
     now_s = 0.0

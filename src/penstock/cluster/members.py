@@ -121,7 +121,7 @@ class Members:
     @property
     def wanted(self) -> list[int]:
         """Whose objects are to be looked at next; the last is of nobody yet."""
-        return [*sorted(self._seen.keys() - {self.number}), max(self._seen, default=self.number) + 1]
+        return [*sorted(self._seen.keys() - {self.number}), max([*self._seen, self.number]) + 1]
 
     @property
     def living(self) -> dict[int, Heartbeat]:

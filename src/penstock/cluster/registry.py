@@ -70,13 +70,12 @@ class Registry:
     def join(self, incarnation: str, pause: Pause, *, embedded: bool = False) -> Members:
         """Take a number that nobody ever had, and see who is there."""
         objects = PersistentObjects(self._objects, pause)
-        numbers = _numbers(objects)
-        found = self._read(objects, numbers)
-        number = max(numbers, default=-1) + 1
+        number = max(_numbers(objects), default=-1) + 1
         while not self._take(objects, Heartbeat(number=number, incarnation=incarnation, beat=0, embedded=embedded)):
             number += 1
         members = Members(number)
-        members.looked(found, self._now_s())
+        others = [other for other in _numbers(objects) if other != number]  # also those that came at the same moment
+        members.looked(self._read(objects, others), self._now_s())
         return members
 
     def _take(self, objects: ObjectStore, heartbeat: Heartbeat) -> bool:

@@ -39,7 +39,7 @@ from penstock.journal.chain_layout import (
     mark_of_name,
     piece_name,
 )
-from penstock.model.errors import PenstockError
+from penstock.model.errors import CorruptData, PenstockError
 from penstock.storage.objects import Outcome
 
 READ_AT_ONCE = 32
@@ -194,8 +194,8 @@ class Chain:
                 continue
             last = found.seals[-1] if found.seals else None
             if last is None or not self._is_given(last, found.end):
-                if dead_epoch is not None and found.end.epoch > dead_epoch and last is not None:
-                    raise Fenced(last)
+                if dead_epoch is not None and found.end.epoch > dead_epoch:
+                    raise Fenced(last or (yield from self._seal_of(found.end.epoch)))
                 seal = self._seal(found.end, self.incarnation, self.address)
                 if (yield from self._create(seal)) != seal:
                     continue
@@ -207,6 +207,15 @@ class Chain:
         self._start, self.is_swept, self._removed_to = None, False, 0
         self._doomed.clear()
         return found
+
+    def _seal_of(self, epoch: int) -> Conversation[Piece]:
+        """The seal that began an epoch, where reading began behind it; it is the last of what came before."""
+        marks = [mark for name in (yield List(PIECES)) if (mark := mark_of_name(name)) is not None]
+        mark = max(mark for mark in marks if mark.epoch < epoch)
+        [data] = yield Get([piece_name(mark)])
+        if data is None:
+            raise CorruptData(piece_name(mark), 0, "a seal was removed: seals stay for ever")
+        return decode_piece(data, self.shard, mark)
 
     def hand_over(self, incarnation: bytes, address: str) -> Conversation[None]:
         """Make another process the owner of the next epoch."""
