@@ -11,7 +11,7 @@ from penstock.storage.counted import BucketMeter, CountedObjects, kind_of
 from penstock.storage.objects import ObjectStore, Outcome, Range, StoreUnavailable
 from penstock.storage.persistent import PersistentObjects
 from penstock.testing import FaultyObjects, MemoryObjects
-from tests.buckets.seaweed import BUCKET, Seaweed
+from penstock.testing.seaweed import BUCKET, Seaweed
 
 
 @pytest.mark.parametrize(

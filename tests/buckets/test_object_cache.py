@@ -18,7 +18,7 @@ from penstock.storage.counted import BucketMeter
 from penstock.storage.object_cache import ObjectCache
 from penstock.storage.objects import ObjectStore, Range, StoreUnavailable
 from penstock.testing import FaultyObjects, MemoryObjects
-from tests.buckets.seaweed import BUCKET, Seaweed
+from penstock.testing.seaweed import BUCKET, Seaweed
 
 KINDS = ["memory", "directory"]
 

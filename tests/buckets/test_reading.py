@@ -35,8 +35,8 @@ from penstock.storage.objects import ObjectStore, StoreUnavailable
 from penstock.storage.persistent import PersistentObjects
 from penstock.storage.read_only import ReadOnlyStorage
 from penstock.testing import MemoryObjects, VirtualClock
+from penstock.testing.seaweed import BUCKET, Seaweed
 from penstock.views.snapshot import read_blocks
-from tests.buckets.seaweed import BUCKET, Seaweed
 from tests.patience import until
 from tests.shard.test_one_fold import OPTIONS, STEPS, Step, durable_part, held_by, state_of
 

@@ -17,8 +17,8 @@ from penstock.spark.jobs import Place, archive, audit, compact, dlq_report, expo
 from penstock.spark.lake.log import LakeWriter, read_state
 from penstock.spark.paths import BucketPath, path_of
 from penstock.storage.buckets import open_objects
+from penstock.testing.seaweed import BUCKET
 from tests.buckets.conftest import bucket, store  # noqa: F401 - fixtures
-from tests.buckets.seaweed import BUCKET
 from tests.buckets.test_reading import owner_of
 
 

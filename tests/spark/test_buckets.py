@@ -18,8 +18,8 @@ from penstock.spark.options import read_options
 from penstock.spark.tables import schema_of
 from penstock.storage.buckets import open_objects
 from penstock.storage.object_directory import DirectoryObjects
+from penstock.testing.seaweed import BUCKET
 from tests.buckets.conftest import bucket, store  # noqa: F401 - fixtures
-from tests.buckets.seaweed import BUCKET
 from tests.buckets.test_reading import owner_of
 from tests.patience import until
 from tests.spark.streams import Recorder, finish, start
